@@ -1,0 +1,1 @@
+"""Forecast the next facts of newly emerged entities in temporal knowledge graphs."""

@@ -1,0 +1,1 @@
+"""Facts, where they come from, and who may see which of them when."""

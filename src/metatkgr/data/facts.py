@@ -1,0 +1,229 @@
+"""Facts: who did what to whom, and when; the one form in which every graph enters the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from metatkgr.data.calendar import Calendar
+from metatkgr.errors import DataError, UnknownNameError
+
+__all__ = ["Facts", "IntArray", "Vocabulary"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Vocabulary(Sequence[str]):
+    """Names of entities or relations; the position of a name is its id.
+
+    Args:
+        names: one name per id, all different.
+        labels: ids to readable labels where a name is a code (Wikidata's Q-ids); may be partial.
+    """
+
+    def __init__(self, names: Iterable[str], labels: dict[int, str] | None = None) -> None:
+        self.names: tuple[str, ...] = tuple(names)
+        self.labels: dict[int, str] = dict(labels or {})
+
+    @classmethod
+    def numbered(cls, size: int) -> Vocabulary:
+        """A vocabulary of ``size`` ids whose names are their numbers."""
+        return cls(map(str, range(size)))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.names[index]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ids
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    @cached_property
+    def _ids_by_label(self) -> dict[str, int]:
+        return {label: number for number, label in self.labels.items()}
+
+    def id(self, name: str, kind: str = "name") -> int:
+        """Id of a name or of a label; an unknown one is an error that suggests the nearest."""
+        found = self._ids.get(name, self._ids_by_label.get(name))
+        if found is None:
+            raise UnknownNameError(kind, name, [*self.names, *self.labels.values()])
+        return found
+
+    def label(self, number: int) -> str:
+        """What to show a person for ``number``."""
+        return self.labels.get(int(number), self.names[int(number)])
+
+
+def _pack(columns: Sequence[tuple[IntArray, int]]) -> IntArray | None:
+    """One int64 key per row from (column, size) pairs, or None when the key could overflow."""
+    room = 1
+    for _, size in columns:
+        room *= max(size, 1)
+    if room >= 2**63:
+        return None
+    key: IntArray = np.zeros(len(columns[0][0]), np.int64)
+    for column, size in columns:
+        key = key * size + column
+    return key
+
+
+def _first_of_each(columns: Sequence[tuple[IntArray, int]]) -> IntArray:
+    """Ascending positions of the first occurrence of each distinct row."""
+    key = _pack(columns)
+    if key is not None:
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        new = np.ones(len(key), bool)
+        new[1:] = ordered[1:] != ordered[:-1]
+    else:
+        order = np.lexsort([column for column, _ in reversed(columns)])
+        new = np.zeros(len(order), bool)
+        new[:1] = True
+        for column, _ in columns:
+            ordered = column[order]
+            new[1:] |= ordered[1:] != ordered[:-1]
+    return np.sort(order[new]).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """Distinct quadruples (s, r, o, t) in chronological order, with names and a calendar.
+
+    Invariants (established by :meth:`build`): all columns int64 of one length N; ids within the
+    vocabularies; no two rows equal; ``time`` is a step index, non-decreasing, starts at 0; rows of
+    one step keep the order in which they were read.
+    """
+
+    subject: IntArray
+    """(N,) entity id of the subject."""
+    relation: IntArray
+    """(N,) relation id."""
+    object: IntArray
+    """(N,) entity id of the object."""
+    time: IntArray
+    """(N,) step index."""
+    entities: Vocabulary
+    relations: Vocabulary
+    calendar: Calendar = field(default_factory=Calendar)
+    name: str = ""
+    """What to call this graph in tables."""
+    law: Any = None
+    """The law that generated the facts, where they are simulated (see ``data.world``)."""
+
+    @classmethod
+    def build(
+        cls,
+        subject: npt.ArrayLike,
+        relation: npt.ArrayLike,
+        object: npt.ArrayLike,
+        time: npt.ArrayLike,
+        *,
+        entities: Vocabulary,
+        relations: Vocabulary,
+        unit: str = "step",
+        name: str = "",
+        law: Any = None,
+    ) -> Facts:
+        """Order, deduplicate and number the time of raw columns.
+
+        Args:
+            subject, relation, object: (N,) ids.
+            time: (N,) raw times in ``unit`` (see ``data.calendar``).
+            entities, relations: names by id.
+            unit: what one raw time unit is.
+            name: what to call this graph in tables.
+            law: the generating law of a simulated graph.
+
+        Returns:
+            Facts with the invariants above.
+        """
+        columns = [np.asarray(c, dtype=np.int64) for c in (subject, relation, object, time)]
+        s, r, o, raw = columns
+        if len({c.shape for c in columns}) != 1 or s.ndim != 1:
+            raise DataError(f"columns differ in shape: {[c.shape for c in columns]}")
+        if len(s) == 0:
+            raise DataError(f"{name or 'the input'} holds no facts")
+        for column, size, what in (
+            (s, len(entities), "subject"),
+            (r, len(relations), "relation"),
+            (o, len(entities), "object"),
+        ):
+            low, high = int(column.min()), int(column.max())
+            if low < 0 or high >= size:
+                worst = low if low < 0 else high
+                raise DataError(f"{what} id {worst} is outside the vocabulary of {size} names")
+        order = np.argsort(raw, kind="stable")
+        s, r, o, raw = s[order], r[order], o[order], raw[order]
+        origin = int(raw[0])
+        stride = max(int(np.gcd.reduce(raw - origin)), 1)
+        step = (raw - origin) // stride
+        keep = _first_of_each(
+            [(step, int(step[-1]) + 1), (r, len(relations)), (s, len(entities)), (o, len(entities))]
+        )
+        return cls(
+            s[keep],
+            r[keep],
+            o[keep],
+            step[keep],
+            entities,
+            relations,
+            Calendar(unit, origin, stride),
+            name,
+            law,
+        )
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def __repr__(self) -> str:
+        first, last = self.calendar.label(0), self.calendar.label(self.steps - 1)
+        return (
+            f"Facts({self.name or 'unnamed'}: {len(self):,} facts, {len(self.entities):,} entities"
+            f", {len(self.relations):,} relations, {first} to {last})"
+        )
+
+    @property
+    def steps(self) -> int:
+        """Number of time steps, from 0 to the last fact's inclusive."""
+        return int(self.time[-1]) + 1
+
+    def select(self, rows: npt.NDArray[np.bool_] | IntArray) -> Facts:
+        """The same graph with only ``rows`` (a mask or ascending positions); the calendar stays."""
+        return replace(
+            self,
+            subject=self.subject[rows],
+            relation=self.relation[rows],
+            object=self.object[rows],
+            time=self.time[rows],
+        )
+
+    def describe(self, row: int) -> tuple[str, str, str, str]:
+        """One fact in words: subject, relation, object, date."""
+        return (
+            self.entities.label(self.subject[row]),
+            self.relations.label(self.relation[row]),
+            self.entities.label(self.object[row]),
+            self.calendar.label(self.time[row]),
+        )
+
+    @cached_property
+    def emerged_at(self) -> IntArray:
+        """(E,) step of each entity's first fact; -1 for entities of the vocabulary without one."""
+        first = np.full(len(self.entities), np.iinfo(np.int64).max)
+        np.minimum.at(first, self.subject, self.time)
+        np.minimum.at(first, self.object, self.time)
+        first[first == np.iinfo(np.int64).max] = -1
+        return first

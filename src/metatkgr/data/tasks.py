@@ -1,0 +1,194 @@
+"""Few-shot tasks: for each new entity its first K facts (support) and all later ones (queries)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.periods import Period, Periods
+from metatkgr.data.visibility import Supports, Visibility, VisibleFacts, public_facts
+from metatkgr.errors import SettingsError
+
+__all__ = ["Answers", "Queries", "Tasks"]
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Questions (e, r, ?, t), without their answers: all that a model gets to see of them.
+
+    A question about the subject, (?, r, e, t), is asked with the inverse relation r + R.
+    """
+
+    entity: IntArray
+    """(Q,) the new entity that is asked about."""
+    relation: IntArray
+    """(Q,) directed relation, 0..2R-1."""
+    time: IntArray
+    """(Q,) step."""
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Queries:
+        return Queries(self.entity[rows], self.relation[rows], self.time[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The true answers. One query of the protocol is one row here: a question and one answer."""
+
+    question: IntArray
+    """(A,) row of the question in ``Tasks.questions``, non-decreasing."""
+    answer: IntArray
+    """(A,) entity id of the answer."""
+    fact: IntArray
+    """(A,) row of the fact in ``Tasks.facts``."""
+    later: npt.NDArray[np.bool_]
+    """(A,) whether the query is later than its entity's last support fact."""
+
+    def __len__(self) -> int:
+        return len(self.answer)
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """All few-shot tasks of one split, with what a model may see while solving them."""
+
+    facts: Facts
+    periods: Periods
+    split: Period
+    shots: int
+    visibility: Visibility
+    supports: Supports
+    """The supports of every new entity of the split, also of those without a query."""
+    support_facts: IntArray
+    """Rows of ``facts`` that are in anyone's support."""
+    questions: Queries
+    """Distinct questions, ordered by (relation, time, entity) so that neighbours share work."""
+    answers: Answers
+    visible: VisibleFacts
+    """The public facts."""
+
+    @classmethod
+    def build(
+        cls,
+        facts: Facts,
+        *,
+        shots: int | IntArray = 3,
+        visibility: Visibility | str = Visibility.ENTITY_SPLIT,
+        split: Period | str = Period.META_TEST,
+        periods: Periods | None = None,
+    ) -> Tasks:
+        """Make the tasks of one split.
+
+        Args:
+            facts: the whole graph.
+            shots: K, how many first facts of an entity are its support; or (E,) one K per entity.
+            visibility: which facts are public.
+            split: the period whose new entities are asked about (not background).
+            periods: the periods of ``facts``, when they are at hand already.
+        """
+        split = Period.parse(split) if isinstance(split, str) else split
+        visibility = Visibility.parse(visibility) if isinstance(visibility, str) else visibility
+        if split is Period.BACKGROUND:
+            raise SettingsError("background entities are not new: choose a meta split")
+        shots_of = np.broadcast_to(np.asarray(shots, np.int64), len(facts.entities))
+        if len(shots_of) == 0 or shots_of.min() < 1:
+            raise SettingsError(f"shots must be at least 1, not {shots}")
+        periods = periods or Periods.of(facts)
+
+        in_task = periods.of_fact == split
+        if visibility is not Visibility.ENTITY_SPLIT and split < Period.META_TEST:
+            in_task &= facts.time <= periods.last_step[Period.META_VALIDATION]
+        rows = np.flatnonzero(in_task)
+        entity, relation, other, fact = _from_each_new_end(facts, rows, periods, split)
+
+        place = _position_in_group(entity, fact)
+        owned = place < shots_of[entity]
+        in_support = np.zeros(len(facts), bool)
+        in_support[fact[owned]] = True
+
+        last_support = np.full(len(facts.entities), -1)
+        np.maximum.at(last_support, entity[owned], facts.time[fact[owned]])
+        object_side = ~((facts.subject[fact] == facts.object[fact]) & (relation >= _base(facts)))
+        asked = ~in_support[fact] & object_side
+        questions, answers = _questions(
+            facts, entity[asked], relation[asked], other[asked], fact[asked], last_support
+        )
+        supports = Supports(entity[owned], relation[owned], other[owned], facts.time[fact[owned]])
+        public = public_facts(facts, periods, split, visibility, in_support)
+        return cls(
+            facts,
+            periods,
+            split,
+            int(np.max(shots_of)),
+            visibility,
+            supports,
+            np.flatnonzero(in_support),
+            questions,
+            answers,
+            VisibleFacts.of(facts.select(public)),
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of tasks that are evaluated: entities with at least one query."""
+        return len(np.unique(self.questions.entity))
+
+
+def _base(facts: Facts) -> int:
+    return len(facts.relations)
+
+
+def _from_each_new_end(
+    facts: Facts, rows: IntArray, periods: Periods, split: Period
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Facts ``rows`` seen from each end that emerged in ``split``, grouped by that entity.
+
+    Returns:
+        entity, directed relation, other end, fact row; ordered by (entity, fact, relation).
+    """
+    visible = VisibleFacts.of(facts.select(rows))
+    fact = np.repeat(rows, 2)
+    new = np.flatnonzero(periods.of_entity[visible.source] == split)
+    order = new[np.lexsort([visible.relation[new], fact[new], visible.source[new]])]
+    return visible.source[order], visible.relation[order], visible.target[order], fact[order]
+
+
+def _position_in_group(entity: IntArray, fact: IntArray) -> IntArray:
+    """0 for an entity's first fact, 1 for its second, …; both rows of a self-link count as one."""
+    if len(entity) == 0:
+        return np.zeros(0, np.int64)
+    new_entity = np.ones(len(entity), bool)
+    new_entity[1:] = entity[1:] != entity[:-1]
+    new_fact = new_entity.copy()
+    new_fact[1:] |= fact[1:] != fact[:-1]
+    number = np.cumsum(new_fact) - 1
+    start = number[new_entity]
+    return np.asarray(number - start[np.cumsum(new_entity) - 1])
+
+
+def _questions(
+    facts: Facts,
+    entity: IntArray,
+    relation: IntArray,
+    answer: IntArray,
+    fact: IntArray,
+    last_support: IntArray,
+) -> tuple[Queries, Answers]:
+    """Distinct questions and the answers that belong to each."""
+    time = facts.time[fact]
+    order = np.lexsort([fact, entity, time, relation])
+    entity, relation, answer, fact, time = (
+        column[order] for column in (entity, relation, answer, fact, time)
+    )
+    first = np.ones(len(order), bool)
+    first[1:] = (
+        (entity[1:] != entity[:-1]) | (relation[1:] != relation[:-1]) | (time[1:] != time[:-1])
+    )
+    queries = Queries(entity[first], relation[first], time[first])
+    question = (np.cumsum(first) - 1).astype(np.int64)
+    return queries, Answers(question, answer, fact, time > last_support[entity])

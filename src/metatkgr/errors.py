@@ -1,0 +1,48 @@
+"""Errors that a user can act on.
+
+Every error of this family is one clear sentence (or a short report) that names the offending value
+and says what to do. The command line prints it without a traceback and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["DataError", "MetaTKGRError", "SettingsError", "UnknownNameError", "nearest"]
+
+
+class MetaTKGRError(Exception):
+    """Base class of all errors that are the input's fault, not the program's."""
+
+
+class DataError(MetaTKGRError):
+    """Facts that cannot be read, found, fetched or used."""
+
+
+class SettingsError(MetaTKGRError):
+    """A setting that does not exist or a value out of range."""
+
+
+class UnknownNameError(MetaTKGRError):
+    """A name (of a model, dataset, entity, relation, …) that nothing answers to."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = list(known)
+        close = nearest(name, known)
+        if close:
+            hint = f"did you mean {' or '.join(repr(c) for c in close)}?"
+        elif len(known) <= 30:
+            hint = f"known: {', '.join(sorted(known)) or 'none'}."
+        else:
+            hint = f"none of the {len(known)} known names is close."
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """Names most like ``name``, best first, ignoring case; empty when nothing is close."""
+    by_folded: dict[str, str] = {}
+    for candidate in known:
+        by_folded.setdefault(candidate.casefold(), candidate)
+    matches = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=0.6)
+    return [by_folded[match] for match in matches]

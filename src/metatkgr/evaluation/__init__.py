@@ -1,0 +1,1 @@
+"""From scores to ranks, and from ranks to numbers one can trust."""

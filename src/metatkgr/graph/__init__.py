@@ -1,0 +1,1 @@
+"""Fast look-ups over visible facts."""

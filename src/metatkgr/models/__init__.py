@@ -1,0 +1,1 @@
+"""Models; importing this package registers all of them."""

@@ -1,0 +1,156 @@
+"""The one interface of all models: ``prepare(visible)``, ``adapt(supports)``, ``score(queries)``.
+
+A model is one file that registers itself::
+
+    @register
+    class MyModel(Model[MySettings]):
+        name = "mymodel"
+        settings_type = MySettings
+
+and is then found by ``create("mymodel", {"key": value})``, by the command line, and by the contract
+tests, which run over everything registered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_type_hints
+
+import torch
+from torch import Tensor
+
+from metatkgr.data.tasks import Queries
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.errors import SettingsError, UnknownNameError, nearest
+
+__all__ = ["Model", "NoSettings", "available", "create", "parse_settings", "register"]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """Settings of a model that has none."""
+
+
+SettingsT = TypeVar("SettingsT")
+
+
+class Model(ABC, Generic[SettingsT]):
+    """A forecaster of the next facts of new entities.
+
+    The life of a model: the constructor stores settings; ``prepare`` is given the public facts;
+    ``adapt`` is given the first K facts of each new entity; ``score`` answers questions about those
+    entities. A score may use, for a question at time t, only what ``data.visibility`` allows.
+    """
+
+    name: ClassVar[str]
+    """What the model is called on the command line and in tables."""
+    settings_type: ClassVar[type[Any]] = NoSettings
+    """A frozen dataclass of the model's settings."""
+    needs_law: ClassVar[bool] = False
+    """Whether the model can only be used on a simulated graph, whose law is known."""
+
+    def __init__(
+        self, settings: SettingsT | None = None, *, device: torch.device | str = "cpu"
+    ) -> None:
+        self.settings: SettingsT = self.settings_type() if settings is None else settings
+        self.device = torch.device(device)
+
+    @abstractmethod
+    def prepare(self, visible: VisibleFacts) -> Self:
+        """Take in the public facts (index them, train on them); returns self."""
+
+    @abstractmethod
+    def adapt(self, supports: Supports) -> Self:
+        """Take in the first facts of the new entities; replaces earlier supports; returns self."""
+
+    @abstractmethod
+    def score(self, queries: Queries) -> Tensor:
+        """Score every entity as the answer to every question.
+
+        Returns:
+            (Q, E) tensor on ``self.device``, higher is likelier, finite; any real dtype.
+        """
+
+    def score_pairs(self, queries: Queries, candidates: Tensor) -> Tensor:
+        """Score given candidates only.
+
+        Args:
+            queries: Q questions.
+            candidates: (Q, C) entity ids.
+
+        Returns:
+            (Q, C) scores, the same numbers ``score`` gives these candidates.
+        """
+        return self.score(queries).gather(1, candidates.to(self.device))
+
+
+_REGISTRY: dict[str, type[Model[Any]]] = {}
+
+ModelT = TypeVar("ModelT", bound=type[Model[Any]])
+
+
+def register(model: ModelT) -> ModelT:
+    """Class decorator: make a model known under its ``name``."""
+    known = _REGISTRY.get(model.name)
+    if known is not None and known.__qualname__ != model.__qualname__:
+        raise ValueError(f"two models are called {model.name!r}")
+    _REGISTRY[model.name] = model
+    return model
+
+
+def available() -> dict[str, type[Model[Any]]]:
+    """All registered models by name."""
+    return dict(sorted(_REGISTRY.items()))
+
+
+def create(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    device: torch.device | str = "cpu",
+) -> Model[Any]:
+    """A model by name, with settings given by name (values may be text, as from a command line)."""
+    if name not in _REGISTRY:
+        raise UnknownNameError("model", name, _REGISTRY)
+    model = _REGISTRY[name]
+    return model(parse_settings(model.settings_type, settings or {}), device=device)
+
+
+def parse_settings(settings_type: type[Any], given: Mapping[str, Any]) -> Any:
+    """Build a settings object; unknown fields and unfit values are errors that say what would fit.
+
+    Args:
+        settings_type: a dataclass whose fields are int, float, bool or str.
+        given: values by field name; text is converted to the field's type.
+    """
+    hints = get_type_hints(settings_type)
+    fields = [field.name for field in dataclasses.fields(settings_type)]
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in fields:
+            close = nearest(key, fields)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"known: {fields or 'none'}"
+            raise SettingsError(f"{settings_type.__name__} has no field {key!r}; {hint}")
+        values[key] = _convert(key, value, hints[key])
+    try:
+        return settings_type(**values)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _convert(key: str, value: Any, wanted: Any) -> Any:
+    if wanted is bool and isinstance(value, str):
+        lowered = value.strip().lower()
+        if lowered in ("true", "yes", "on", "1"):
+            return True
+        if lowered in ("false", "no", "off", "0"):
+            return False
+        raise SettingsError(f"{key} is a switch: write true or false, not {value!r}")
+    if wanted in (int, float, str) and not isinstance(value, bool):
+        try:
+            return wanted(value)
+        except ValueError:
+            raise SettingsError(f"{key} takes {wanted.__name__}, not {value!r}") from None
+    return value
