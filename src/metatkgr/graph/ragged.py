@@ -1,0 +1,68 @@
+"""Small tools for rows of different length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["blocks_by_size", "expand_ranges", "pack"]
+
+
+def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
+    """All integers of the ranges [start_i, stop_i), one after another.
+
+    Args:
+        start: (Q,) int64 first integer of each range.
+        stop: (Q,) int64 end of each range, not included; at least ``start``.
+
+    Returns:
+        row: (L,) index i of the range an integer belongs to, non-decreasing.
+        position: (L,) the integer itself.
+    """
+    length = stop - start
+    row = torch.repeat_interleave(torch.arange(len(length), device=start.device), length)
+    before = torch.cumsum(length, 0) - length
+    position = torch.arange(len(row), device=start.device) + (start - before)[row]
+    return row, position
+
+
+def pack(*columns_and_sizes: tuple[Tensor, int]) -> Tensor:
+    """One int64 key per row that orders rows like the columns do, left to right.
+
+    Args:
+        columns_and_sizes: pairs of a column (values 0..size-1) and its size.
+
+    Raises:
+        OverflowError: if the largest possible key does not fit into 63 bits.
+    """
+    room = 1
+    for _, size in columns_and_sizes:
+        room *= max(size, 1)
+    if room >= 2**63:
+        sizes = [size for _, size in columns_and_sizes]
+        raise OverflowError(f"a key over columns of sizes {sizes} does not fit into 63 bits")
+    key = columns_and_sizes[0][0].to(torch.int64)
+    for column, size in columns_and_sizes[1:]:
+        key = key * size + column
+    return key
+
+
+def blocks_by_size(size: Tensor, limit: int) -> list[slice]:
+    """Cut rows into consecutive blocks whose sizes add up to at most ``limit``.
+
+    A single row larger than ``limit`` is a block of its own.
+
+    Args:
+        size: (Q,) int64 size of each row.
+        limit: what a block may hold, at least 1.
+    """
+    if len(size) == 0 or int(size.sum()) <= limit:
+        return [slice(0, len(size))]
+    end = torch.cumsum(size, 0)
+    blocks, begin, used = [], 0, 0
+    while begin < len(size):
+        stop = int(torch.searchsorted(end, used + limit, right=True))
+        stop = max(stop, begin + 1)
+        blocks.append(slice(begin, stop))
+        begin, used = stop, int(end[stop - 1])
+    return blocks
