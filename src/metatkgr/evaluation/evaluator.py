@@ -1,0 +1,205 @@
+"""Score and rank all queries of a split, in bounded memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from metatkgr.data.facts import IntArray
+from metatkgr.data.tasks import Tasks
+from metatkgr.errors import MetaTKGRError
+from metatkgr.evaluation.filters import FILTERS, true_answers
+from metatkgr.evaluation.ranking import filtered_ranks
+from metatkgr.evaluation.statistics import Summary, summarise
+from metatkgr.graph.history import History
+from metatkgr.models.base import Model
+
+__all__ = ["SUBSETS", "Evaluation", "evaluate", "novel_answers"]
+
+SUBSETS = ("all", "novel", "later")
+
+_CPU_SCORE_BYTES = 1 << 26
+_GPU_SCORE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The rank of every query, and the numbers made from them."""
+
+    tasks: Tasks
+    ranks: dict[str, npt.NDArray[np.float64]]
+    """(A,) ranks for each filter."""
+    novel: npt.NDArray[np.bool_]
+    """(A,) whether no visible fact had linked the answer to the entity by the relation."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time spent in adapt, score and rank."""
+
+    @property
+    def entity(self) -> IntArray:
+        """(A,) the entity each query asks about."""
+        return self.tasks.questions.entity[self.tasks.answers.question]
+
+    @property
+    def relation(self) -> IntArray:
+        """(A,) the directed relation each query asks for."""
+        return self.tasks.questions.relation[self.tasks.answers.question]
+
+    @property
+    def time(self) -> IntArray:
+        """(A,) the step each query asks about."""
+        return self.tasks.questions.time[self.tasks.answers.question]
+
+    def subset(self, name: str) -> npt.NDArray[np.bool_]:
+        """(A,) mask of the subset 'all', 'novel' or 'later'."""
+        if name == "all":
+            return np.ones(len(self.novel), bool)
+        if name == "novel":
+            return self.novel
+        if name == "later":
+            return self.tasks.answers.later
+        raise ValueError(f"unknown subset {name!r}; choose one of {SUBSETS}")
+
+    def summary(
+        self, filter: str = "static", subset: str = "all", resamples: int = 1000
+    ) -> Summary:
+        """Metrics of one subset under one filter."""
+        rows = self.subset(subset)
+        return summarise(self.ranks[filter][rows], self.entity[rows], resamples=resamples)
+
+    def per_relation(self, filter: str = "static") -> dict[str, Summary]:
+        """Metrics for each directed relation; the subject's side is marked 'inverse of'."""
+        names = self.tasks.facts.relations
+        label = [names.label(r) for r in range(len(names))]
+        label += [f"inverse of {name}" for name in label]
+        return {label[r]: s for r, s in self._by(self.relation, filter).items()}
+
+    def per_step(self, filter: str = "static") -> dict[str, Summary]:
+        """Metrics for each time step, by date."""
+        calendar = self.tasks.facts.calendar
+        return {calendar.label(step): s for step, s in self._by(self.time, filter).items()}
+
+    def _by(self, key: IntArray, filter: str) -> dict[int, Summary]:
+        """Metrics of each value of ``key`` (one sort, then a slice each)."""
+        order = np.argsort(key, kind="stable")
+        values, start = np.unique(key[order], return_index=True)
+        groups = np.split(order, start[1:])
+        return {
+            int(value): summarise(self.ranks[filter][rows], self.entity[rows], resamples=0)
+            for value, rows in zip(values, groups, strict=True)
+        }
+
+    def to_json(self, *, details: bool = False) -> dict[str, Any]:
+        """Counts and metrics; with ``details`` also per relation and per time step."""
+        result: dict[str, Any] = {
+            "shots": self.tasks.shots,
+            "visibility": self.tasks.visibility.value,
+            "split": self.tasks.split.label,
+            "tasks": self.tasks.count,
+            "queries": len(self.tasks.answers),
+            "support_facts": len(self.tasks.support_facts),
+            "metrics": {
+                name: {
+                    subset: self.summary(name, subset).to_json()
+                    | {"share": float(self.subset(subset).mean())}
+                    for subset in SUBSETS
+                }
+                for name in self.ranks
+            },
+            "seconds": {part: round(spent, 4) for part, spent in self.seconds.items()},
+        }
+        if details:
+            result["per_relation"] = {
+                name: {k: s.to_json() for k, s in self.per_relation(name).items()}
+                for name in self.ranks
+            }
+            result["per_step"] = {
+                name: {k: s.to_json() for k, s in self.per_step(name).items()}
+                for name in self.ranks
+            }
+        return result
+
+
+def evaluate(
+    model: Model[Any],
+    tasks: Tasks,
+    *,
+    score_bytes: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Evaluation:
+    """Adapt a prepared model to the supports of all tasks, and rank all queries.
+
+    Args:
+        model: a model; ``prepare`` is called with the public facts of ``tasks``.
+        tasks: the tasks of one split.
+        score_bytes: memory for the scores of one chunk of questions; the peak is a small multiple
+            of it, whatever the dataset.
+        progress: called with the number of questions done since the last call.
+
+    Returns:
+        The ranks, by filter, and where the time went.
+    """
+    if len(tasks.answers) == 0:
+        raise MetaTKGRError(
+            f"the {tasks.split.label} split has no query at {tasks.shots} shots: "
+            "no new entity has more facts than its support"
+        )
+    seconds = {"adapt": 0.0, "score": 0.0, "rank": 0.0}
+    device = model.device
+    with _clock(seconds, "adapt"):
+        model.prepare(tasks.visible).adapt(tasks.supports)
+    with _clock(seconds, "rank"):
+        filters = [true_answers(tasks.facts, tasks.questions, name).to(device) for name in FILTERS]
+        question = torch.from_numpy(tasks.answers.question).to(device)
+        answer = torch.from_numpy(tasks.answers.answer).to(device)
+        novel = novel_answers(tasks, device)
+    budget = score_bytes or (_GPU_SCORE_BYTES if device.type == "cuda" else _CPU_SCORE_BYTES)
+    # Scores are at most 8 bytes wide.
+    size = max(1, budget // (8 * len(tasks.facts.entities)))
+    chunks: list[list[torch.Tensor]] = []
+    for begin in range(0, len(tasks.questions), size):
+        chunk = slice(begin, begin + size)
+        with _clock(seconds, "score"):
+            scores = model.score(tasks.questions[chunk])
+        with _clock(seconds, "rank"):
+            low, high = np.searchsorted(tasks.answers.question, [begin, begin + size])
+            mine = [type(f)(f.start[chunk], f.stop[chunk], f.entity) for f in filters]
+            rows = slice(int(low), int(high))
+            chunks.append(filtered_ranks(scores, question[rows] - begin, answer[rows], mine))
+        if progress:
+            progress(len(scores))
+    ranks = {
+        name: torch.cat([chunk[i] for chunk in chunks]).cpu().numpy()
+        for i, name in enumerate(FILTERS)
+    }
+    return Evaluation(tasks, ranks, novel, seconds)
+
+
+def novel_answers(
+    tasks: Tasks, device: torch.device | str = "cpu", chunk: int = 1 << 14
+) -> npt.NDArray[np.bool_]:
+    """(A,) whether no visible fact had linked the answer to e by r in this direction yet."""
+    history = History(tasks.visible, tasks.supports, device)
+    entities = len(tasks.facts.entities)
+    novel = np.empty(len(tasks.answers), bool)
+    for begin in range(0, len(tasks.questions), chunk):
+        links = history.last_links(tasks.questions[begin : begin + chunk])
+        linked = (links.question * entities + links.candidate).cpu().numpy()
+        low, high = np.searchsorted(tasks.answers.question, [begin, begin + chunk])
+        rows = slice(int(low), int(high))
+        asked = (tasks.answers.question[rows] - begin) * entities + tasks.answers.answer[rows]
+        novel[rows] = ~np.isin(asked, linked)
+    return novel
+
+
+@contextmanager
+def _clock(seconds: dict[str, float], part: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    seconds[part] += time.perf_counter() - begin
