@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,9 @@ def real_data() -> Path:
     if not folder or not (Path(folder) / "YAGO").is_dir():
         pytest.skip("the published datasets are absent: set METATKGR_DATA to their folder")
     return Path(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Test processes share the cores: more threads than cores wait for each other at every step."""
+    torch.set_num_threads(1)

@@ -157,13 +157,12 @@ class History:
         key, order = torch.sort(key, stable=True)
         return key, self._target[order]
 
-    @cached_property
-    def largest_place_count(self) -> int:
-        """Upper bound of every number ``place_counts`` can give."""
-        if len(self._target) == 0:
-            return 0
-        place = torch.sort(pack((self._relation, self.relations), (self._target, self.entities)))[0]
-        return int(torch.unique_consecutive(place, return_counts=True)[1].max())
+    def facts_before(self, queries: Queries) -> Tensor:
+        """(Q,) number of public facts of the asked relation before the asked time."""
+        _, relation, time = self.columns(queries)
+        key, _ = self._places
+        begin = torch.searchsorted(key, relation * self.steps)
+        return torch.searchsorted(key, relation * self.steps + time) - begin
 
     def place_counts(self, queries: Queries) -> Tensor:
         """How often each entity stood at the far end of the asked relation before the asked time.

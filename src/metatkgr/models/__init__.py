@@ -1,7 +1,11 @@
 """Models; importing this package registers all of them."""
 
+from metatkgr.models import oracle as _oracle
 from metatkgr.models.base import Model, available, create, register
 from metatkgr.models.baselines import recurrency as _recurrency
 
-__all__ = ["Model", "available", "create", "register"]
-_ = _recurrency
+__all__ = ["DEFAULT_MODEL", "Model", "available", "create", "register"]
+
+DEFAULT_MODEL = "paths"
+"""The model of the product where none is named."""
+_ = (_oracle, _recurrency)

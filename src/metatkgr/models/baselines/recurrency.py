@@ -13,8 +13,10 @@ What never happened counts below everything that did.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
@@ -39,31 +41,63 @@ class Recurrency(Model[NoSettings]):
     def adapt(self, supports: Supports) -> Self:
         """Index the public facts together with the supports."""
         self.history_ = History(self.visible_, supports, self.device)
-        time_bits = int(self.history_.steps).bit_length()
-        # A score is one integer whose digits are the parts of the order, so no part can be rounded
-        # away: two times, then (for `paths`) whatever room is left for walks, then the frequency.
-        self._frequency_bits = int(self.history_.largest_place_count).bit_length()
-        self._walk_bits = 62 - 2 * time_bits - self._frequency_bits
-        if self._walk_bits < 8:
-            raise OverflowError(
-                f"{self.history_.steps} steps and {self.history_.largest_place_count} facts in one "
-                "place leave too little room in a 64-bit score; use a coarser time unit"
-            )
-        self._contact_shift = self._frequency_bits + self._walk_bits
-        self._link_shift = self._contact_shift + time_bits
         return self
 
     def score(self, queries: Queries) -> Tensor:
-        """(Q, E) int64 scores, exact."""
+        """(Q, E) int64 scores, exact; comparable within a question."""
         scores = self.history_.place_counts(queries)
-        self._add(scores, self.history_.last_contacts(queries), self._contact_shift)
-        self._add(scores, self.history_.last_links(queries), self._link_shift)
+        contacts = self.history_.last_contacts(queries)
+        digits = self._digits(queries, contacts)
+        for evidence, shift in (
+            (contacts, digits.contact),
+            (self.history_.last_links(queries), digits.link),
+        ):
+            rows = evidence.question
+            scores[rows, evidence.candidate] += (evidence.step + 1) << shift[rows]
+        self._add_walks(scores, queries, digits)
         return scores
 
-    @staticmethod
-    def _add(scores: Tensor, evidence: Evidence, shift: int) -> None:
-        """Write step + 1 into the digits above ``shift``; each cell occurs once."""
-        scores[evidence.question, evidence.candidate] += (evidence.step + 1) << shift
+    def _add_walks(self, scores: Tensor, queries: Queries, digits: _Digits) -> None:
+        """The part between contact and frequency; this rule has none."""
+
+    def _digits(self, queries: Queries, contacts: Evidence) -> _Digits:
+        """Where the parts of each question's scores go.
+
+        The widths depend on what is visible to the question only: were they taken from the whole
+        graph, the future would show in the scores, though not in their order.
+        """
+        asked = torch.from_numpy(queries.time).to(self.device)
+        latest = asked.scatter_reduce(0, contacts.question, contacts.step, "amax")
+        time_bits = _bit_length(latest + 1)
+        frequency_bits = _bit_length(self.history_.facts_before(queries))
+        digits = _Digits(frequency_bits, 62 - 2 * time_bits, 62 - time_bits)
+        if bool((digits.frequency >= digits.contact).any()):
+            raise OverflowError(
+                f"{self.history_.steps:,} steps leave too little room in a 64-bit score for counts "
+                f"of up to {int(self.history_.facts_before(queries).max()):,} facts; use a coarser "
+                "time unit"
+            )
+        return digits
+
+
+@dataclass(frozen=True, eq=False)
+class _Digits:
+    """A score is one integer whose digits are the parts of the order: no part is rounded away.
+
+    From the right: the frequency, the walks (of ``paths``), the last contact, the last link.
+    """
+
+    frequency: Tensor
+    """(Q,) bits of the frequency; where the walks begin."""
+    contact: Tensor
+    """(Q,) where the last contact begins."""
+    link: Tensor
+    """(Q,) where the last link begins."""
+
+
+def _bit_length(number: Tensor) -> Tensor:
+    """Bits that a whole number from 0 to 2⁵³ needs."""
+    return torch.frexp(number.double()).exponent.long()
 
 
 @register
@@ -72,13 +106,12 @@ class Paths(Recurrency):
 
     name = "paths"
 
-    def score(self, queries: Queries) -> Tensor:
-        """(Q, E) int64 scores; walk counts beyond the room in the score count as equal."""
-        scores = super().score(queries)
+    def _add_walks(self, scores: Tensor, queries: Queries, digits: _Digits) -> None:
+        """Add walk counts; those beyond the room in the score count as equal."""
         walks = self.walks(queries)
-        count = walks.count.clamp(max=2**self._walk_bits - 1)
-        scores[walks.question, walks.entity] += count << self._frequency_bits
-        return scores
+        shift = digits.frequency[walks.question]
+        room = (1 << (digits.contact[walks.question] - shift)) - 1
+        scores[walks.question, walks.entity] += torch.minimum(walks.count, room) << shift
 
     def walks(self, queries: Queries) -> Frontier:
         """Number of walks e -r-> y <-r- z -r-> x to every candidate x that has any.

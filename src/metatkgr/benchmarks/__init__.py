@@ -1,0 +1,8 @@
+"""Benchmarks of ``metatkgr bench``; importing this package registers all of them."""
+
+from metatkgr.benchmarks import evaluating as _evaluating
+from metatkgr.benchmarks import reading as _reading
+from metatkgr.benchmarks.base import Measurement, Workload, available
+
+__all__ = ["Measurement", "Workload", "available"]
+_ = (_evaluating, _reading)

@@ -1,0 +1,66 @@
+"""The command line. Each command reads its words, calls the library, and prints."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from metatkgr.cli.bench import bench as bench_command
+from metatkgr.cli.data import app as data_app
+from metatkgr.cli.demo import demo as demo_command
+from metatkgr.cli.evaluate import evaluate as evaluate_command
+from metatkgr.errors import MetaTKGRError
+from metatkgr.version import __version__
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="metatkgr",
+    help="Forecast what a newly emerged entity of a temporal knowledge graph will do next, from "
+    "its first few facts.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo_command)
+app.add_typer(data_app, name="data")
+app.command("evaluate")(evaluate_command)
+app.command("bench")(bench_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"metatkgr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+
+
+def main() -> None:
+    """Run the command line; an error that is the input's fault is one message and exit code 2."""
+    try:
+        app()
+    except MetaTKGRError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); there is no one left to tell.
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,170 @@
+"""``metatkgr data``: what there is, where it is, what it looks like."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from metatkgr.cli import options
+from metatkgr.cli.output import console_for, emit_json, plain_table
+from metatkgr.data import catalog, sources
+from metatkgr.data.facts import Facts
+
+__all__ = ["app", "load_for_command"]
+
+app = typer.Typer(help="Datasets: list, fetch, describe, draw, simulate.", no_args_is_help=True)
+
+
+def load_for_command(
+    data: str, reading: dict[str, Any], report: Path | None, console: Console
+) -> Facts:
+    """Load DATA; rows that were skipped are told and, where asked for, written to ``report``."""
+    facts, rows = sources.load_with_report(data, **reading)
+    if rows is not None and report is not None:
+        rows.write(report)
+        if rows.total:
+            console.print(
+                f"Skipped {rows.total:,} of {rows.rows_in_file:,} rows; see {report}.",
+                style="yellow",
+            )
+    return facts
+
+
+@app.command("list")
+def list_datasets(json_out: options.JsonOut = None) -> None:
+    """List the datasets of the catalogue and where they are on this machine."""
+    rows = []
+    for name, entry in catalog.entries().items():
+        folder = catalog.locate(name)
+        rows.append(
+            {
+                "name": name,
+                "about": entry.about,
+                "home": entry.home,
+                "folder": None if folder is None else str(folder),
+            }
+        )
+    rows.append(
+        {
+            "name": sources.WORLD,
+            "about": "simulated leagues, clubs, players and sponsors",
+            "home": None,
+            "folder": None,
+        }
+    )
+    console = console_for(json_out)
+    table = plain_table("Datasets", ["name"], [])
+    for column in ("what it is", "where it is"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        place = row["folder"] or (
+            "made when asked for"
+            if row["name"] == sources.WORLD
+            else f"not here; 'metatkgr data fetch {row['name']}' gets it"
+        )
+        table.add_row(row["name"], row["about"], place)
+    console.print(table)
+    emit_json(json_out, rows)
+
+
+@app.command("fetch")
+def fetch(
+    name: Annotated[str, typer.Argument(help="YAGO, WIKI or ICEWS18.", show_default=False)],
+    json_out: options.JsonOut = None,
+) -> None:
+    """Fetch a dataset from its public home into the cache, and check it to the byte.
+
+    An interrupted download goes on where it stopped. A dataset that is already on this machine is
+    checked and left alone.
+    """
+    folder = catalog.locate(name)
+    fetched = folder is None
+    if folder is None:
+        folder = catalog.fetch_dataset(name)
+    catalog.verify(name, folder)
+    entry = catalog.entry(name)
+    console = console_for(json_out)
+    how = "fetched into" if fetched else "already in"
+    console.print(f"{entry.name} is {how} {folder}; every file is the published one.")
+    emit_json(json_out, {"name": entry.name, "folder": str(folder), "fetched": fetched})
+
+
+@app.command("stats")
+def stats(
+    data: options.Data,
+    json_out: options.JsonOut = None,
+    columns: options.Columns = None,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    unit: options.Unit = "auto",
+    ids: options.Ids = None,
+    clip: options.Clip = None,
+    skip_bad_rows: options.SkipBadRows = None,
+) -> None:
+    """Count facts, entities, periods and tasks, beside the paper's numbers where it has them."""
+    from metatkgr.data.statistics import DatasetStatistics
+
+    console = console_for(json_out)
+    reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
+    facts = load_for_command(data, reading, skip_bad_rows, console)
+    statistics = DatasetStatistics.of(facts)
+    console.print(plain_table(facts.name, ["", "here", "in the paper"], statistics.table()))
+    emit_json(json_out, statistics.to_json())
+
+
+@app.command("plot")
+def plot(
+    data: options.Data,
+    out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("figures"),
+    json_out: options.JsonOut = None,
+    columns: options.Columns = None,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    unit: options.Unit = "auto",
+    ids: options.Ids = None,
+    clip: options.Clip = None,
+    skip_bad_rows: options.SkipBadRows = None,
+) -> None:
+    """Draw entities over time, and how many facts a new entity has (SVG and PNG)."""
+    from metatkgr.experiments.dataset_figures import plot_dataset
+
+    console = console_for(json_out)
+    reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
+    facts = load_for_command(data, reading, skip_bad_rows, console)
+    files = plot_dataset(facts, out)
+    for file in files:
+        console.print(str(file))
+    emit_json(json_out, {"dataset": facts.name, "files": [str(file) for file in files]})
+
+
+@app.command("simulate")
+def simulate(
+    out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .tsv.")],
+    facts: Annotated[int, typer.Option(help="How many facts, at least 200.")] = 20_000,
+    seed: options.Seed = 0,
+    json_out: options.JsonOut = None,
+) -> None:
+    """Write a simulated world to a file; 100 million facts need no more memory than a million."""
+    import sys
+
+    from tqdm import tqdm
+
+    from metatkgr.data.world import WorldSettings
+    from metatkgr.data.world.file import write_world
+
+    settings = WorldSettings(facts=facts, seed=seed)
+    with tqdm(total=facts, unit="facts", unit_scale=True, disable=None, file=sys.stderr) as bar:
+
+        def progress(count: int) -> None:
+            bar.update(count)
+
+        summary = write_world(out, settings, progress)
+    console_for(json_out).print(
+        f"{summary.path}: {summary.facts:,} facts of {summary.entities:,} entities over "
+        f"{summary.steps:,} weeks, {summary.bytes:,} bytes, in {summary.seconds:.1f} s"
+    )
+    emit_json(json_out, asdict(summary) | {"path": str(summary.path), "seed": seed})

@@ -1,0 +1,81 @@
+"""What the command line prints: tables for people, JSON for programs.
+
+JSON asked for on '-' is the only thing on standard output; all else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from metatkgr.evaluation.evaluator import SUBSETS
+from metatkgr.files import write_json
+
+__all__ = ["console_for", "emit_json", "metric_table", "plain_table", "progress_bar"]
+
+
+def console_for(json_out: str | None) -> Console:
+    """Where to print for people: standard error when standard output carries JSON."""
+    return Console(stderr=json_out == "-", highlight=False)
+
+
+def emit_json(json_out: str | None, content: Any) -> None:
+    """Write ``content`` where ``--json`` says, if it says anything."""
+    if json_out == "-":
+        sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    elif json_out is not None:
+        write_json(json_out, content)
+
+
+def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table whose first column is text and whose others are numbers."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def metric_table(result: dict[str, Any]) -> Table:
+    """The metrics of one evaluation, a row for each filter and subset."""
+    title = (
+        f"{result['model']} on {result['dataset']}: {result['shots']}-shot, {result['split']}, "
+        f"visibility {result['visibility']}; {result['tasks']:,} tasks, "
+        f"{result['queries']:,} queries"
+    )
+    rows = []
+    for name, subsets in result["metrics"].items():
+        for subset in SUBSETS:
+            metrics = subsets[subset]
+            if metrics["mrr"] is None:
+                rows.append([f"{name}, {subset}", "-", "-", "-", "-", "-", "-", "0 %"])
+                continue
+            low, high = metrics["mrr_ci95"]
+            rows.append(
+                [
+                    f"{name}, {subset}",
+                    f"{metrics['mrr']:.4f}",
+                    f"{low:.3f} to {high:.3f}",
+                    *(f"{metrics[f'hits@{k}']:.4f}" for k in (1, 3, 10)),
+                    f"{metrics['mrr_macro']:.4f}",
+                    f"{metrics['share']:.1%}",
+                ]
+            )
+    columns = ["filter, subset", "MRR", "95 % interval", "H@1", "H@3", "H@10", "macro", "share"]
+    return plain_table(title, columns, rows)
+
+
+@contextmanager
+def progress_bar(total: int, what: str) -> Iterator[Callable[[int], object]]:
+    """A progress bar on standard error, where that is a terminal; yields its update function."""
+    from tqdm import tqdm
+
+    with tqdm(total=total, desc=what, unit="q", disable=None, leave=False, file=sys.stderr) as bar:
+        yield bar.update

@@ -1,0 +1,233 @@
+"""The catalogue of published datasets: YAGO, WIKI and ICEWS18.
+
+A dataset is a folder ``<NAME>`` with ``train.tsv.gz``, ``valid.tsv.gz``, ``test.tsv.gz`` (subject,
+relation, object, time as integers), ``entity2id.txt`` and ``relation2id.txt``. It is looked for in
+``$METATKGR_DATA``, then in the user's cache (``$METATKGR_CACHE``, else
+``$XDG_CACHE_HOME/metatkgr``, else ``~/.cache/metatkgr``), and else fetched into the cache. Every
+file is checked against its published content whenever it is read; nothing but numpy is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from metatkgr.data.catalog.datasets import ENTRIES, CatalogEntry
+from metatkgr.data.catalog.download import Progress, terminal_progress
+from metatkgr.data.catalog.fetch import Fetcher
+from metatkgr.data.catalog.source_formats import parse_integers
+from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.errors import DataError, UnknownNameError
+
+__all__ = [
+    "cache_folder",
+    "entries",
+    "entry",
+    "fetch_dataset",
+    "load",
+    "load_folder",
+    "locate",
+    "verify",
+]
+
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
+def entries() -> dict[str, CatalogEntry]:
+    """All datasets by name."""
+    return dict(ENTRIES)
+
+
+def entry(name: str) -> CatalogEntry:
+    """The dataset called ``name``, in capitals or not."""
+    found = ENTRIES.get(name.upper())
+    if found is None:
+        raise UnknownNameError("dataset", name, ENTRIES)
+    return found
+
+
+def cache_folder() -> Path:
+    """Where fetched datasets are kept."""
+    if own := os.environ.get("METATKGR_CACHE"):
+        return Path(own).expanduser()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "metatkgr"
+
+
+def locate(name: str) -> Path | None:
+    """The folder that holds all files the dataset needs, or None when there is none."""
+    wanted = entry(name)
+    for folder in _places(wanted):
+        if not _missing(wanted, folder):
+            return folder
+    return None
+
+
+def verify(name: str, folder: Path) -> None:
+    """Check every file in ``folder`` to the byte.
+
+    Raises:
+        DataError: a file is missing or is not the published one.
+    """
+    _verify(entry(name), folder)
+
+
+def fetch_dataset(name: str, *, progress: Progress | None = None) -> Path:
+    """Fetch a dataset into the user's cache, where it is not there yet, and return its folder."""
+    wanted = entry(name)
+    try:
+        return Fetcher(cache_folder(), progress or terminal_progress()).fetch(wanted)
+    except DataError as error:
+        raise DataError(f"{error}\n{_where_to_put(wanted)}") from error
+    except OSError as error:
+        raise DataError(
+            f"cannot keep {wanted.name} in {cache_folder()}: {error}; name a folder that can be"
+            " written to in METATKGR_CACHE"
+        ) from error
+
+
+def load(name: str, *, fetch: bool = True, progress: Progress | None = None) -> Facts:
+    """The facts of a dataset with names and calendar dates.
+
+    Args:
+        name: YAGO, WIKI or ICEWS18, in capitals or not.
+        fetch: whether to fetch the dataset when it is not on this machine.
+        progress: told about what is fetched; by default a bar on a terminal.
+    """
+    wanted = entry(name)
+    folder = locate(name)
+    if folder is None:
+        if not fetch:
+            raise DataError(f"{wanted.name} is not on this machine.\n{_where_to_put(wanted)}")
+        folder = fetch_dataset(name, progress=progress)
+    return load_folder(wanted, folder)
+
+
+def load_folder(wanted: CatalogEntry, folder: Path) -> Facts:
+    """The facts of the dataset ``wanted``, whose files are in ``folder``."""
+    contents = _verify(wanted, folder)
+    splits = [f"{split}.tsv.gz" for split in ("train", "valid", "test")]
+    table = np.concatenate(
+        [parse_integers(contents[split], 4, str(folder / split)) for split in splits]
+    )
+    units, rest = np.divmod(table[:, 3], wanted.ticks)
+    if rest.any():
+        raise DataError(f"{wanted.name} has a time that is not a whole {wanted.unit}")
+    return Facts.build(
+        table[:, 0],
+        table[:, 1],
+        table[:, 2],
+        units + wanted.origin,
+        entities=_vocabulary(wanted, contents, "entity", "entity_labels_partial.tsv"),
+        relations=_vocabulary(wanted, contents, "relation", "relation_labels.tsv"),
+        unit=wanted.unit,
+        name=wanted.name,
+    )
+
+
+def _places(wanted: CatalogEntry) -> list[Path]:
+    """Folders where a dataset may be, best first."""
+    given = os.environ.get("METATKGR_DATA")
+    own = [Path(given).expanduser() / wanted.name] if given else []
+    return [*own, cache_folder() / wanted.name]
+
+
+def _missing(wanted: CatalogEntry, folder: Path) -> list[str]:
+    return [
+        file.name
+        for file in wanted.files
+        if not file.optional and not (folder / file.name).is_file()
+    ]
+
+
+def _where_to_put(wanted: CatalogEntry) -> str:
+    folder = _places(wanted)[0]
+    other = (
+        "METATKGR_DATA names its parent"
+        if os.environ.get("METATKGR_DATA")
+        else f"or into a folder {wanted.name} whose parent METATKGR_DATA names"
+    )
+    return (
+        f"To use {wanted.name} without a network, put {', '.join(_missing(wanted, folder))} into"
+        f" {folder} ({other}). `metatkgr data fetch {wanted.name}` on a machine with a network"
+        f" makes these files in its own cache, from {wanted.home}."
+    )
+
+
+def _verify(wanted: CatalogEntry, folder: Path) -> dict[str, bytes]:
+    """The checked contents of all files that are there."""
+    if missing := _missing(wanted, folder):
+        raise DataError(f"{folder} lacks {', '.join(missing)} of {wanted.name}")
+    return {
+        file.name: file.read(folder)
+        for file in wanted.files
+        if not file.optional or (folder / file.name).is_file()
+    }
+
+
+class _SpelledVocabulary(Vocabulary):
+    """Readable names that are also found by the spelling of the source file."""
+
+    def __init__(self, names: Iterable[str], spellings: Iterable[str]) -> None:
+        super().__init__(names)
+        self._spellings = tuple(spellings)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._ids_by_spelling
+
+    @cached_property
+    def _ids_by_spelling(self) -> dict[str, int]:
+        return {spelling: number for number, spelling in enumerate(self._spellings)}
+
+    def id(self, name: str, kind: str = "name") -> int:
+        """Id of a readable name or of its spelling in the source file."""
+        if name not in self._ids and name in self._ids_by_spelling:
+            return self._ids_by_spelling[name]
+        return super().id(name, kind)
+
+
+def _vocabulary(
+    wanted: CatalogEntry, contents: dict[str, bytes], kind: str, label_file: str
+) -> Vocabulary:
+    written = _names_by_id(contents[f"{kind}2id.txt"], f"{wanted.name}/{kind}2id.txt")
+    if wanted.naming == "yago":
+        return _SpelledVocabulary(_unique(map(_readable, written), written), written)
+    if wanted.naming == "wikidata" and label_file in contents:
+        rows = [line.split("\t") for line in contents[label_file].decode().split("\n") if line]
+        labels = _unique([row[2] for row in rows], [row[1] for row in rows])
+        return Vocabulary(written, dict(zip((int(row[0]) for row in rows), labels, strict=True)))
+    return Vocabulary(written)
+
+
+def _names_by_id(text: bytes, what: str) -> list[str]:
+    """Names in order of id, from lines 'name id …' in any order."""
+    # Not splitlines(), which would also cut at characters that occur within names.
+    rows = [line.split("\t")[:2] for line in text.decode().split("\n") if line]
+    names = [""] * len(rows)
+    for name, number in rows:
+        if not number.isdigit() or int(number) >= len(names) or names[int(number)]:
+            raise DataError(f"{what}: the id {number!r} of {name!r} is twice there or out of range")
+        names[int(number)] = name
+    return _unique(names, [f"#{number}" for number in range(len(names))])
+
+
+def _unique(names: Iterable[str], codes: Iterable[str]) -> list[str]:
+    """Names, with ' (code)' appended to those that occur more than once."""
+    names = list(names)
+    count = Counter(names)
+    return [
+        f"{name} ({code})" if count[name] > 1 else name
+        for name, code in zip(names, codes, strict=True)
+    ]
+
+
+def _readable(written: str) -> str:
+    """YAGO's '<Don_\\u0022Red\\u0022_Barry>' as 'Don "Red" Barry'."""
+    bare = written.removeprefix("<").removesuffix(">")
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), bare).replace("_", " ")

@@ -1,0 +1,57 @@
+"""DATA, as users name it: a catalogue name, the simulated world, or a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from metatkgr.data import catalog
+from metatkgr.data.bad_rows import BadRows
+from metatkgr.data.facts import Facts
+from metatkgr.errors import DataError, SettingsError, UnknownNameError
+
+__all__ = ["WORLD", "load", "load_with_report"]
+
+WORLD = "world"
+"""The name of the simulated world; 'world:FACTS:SEED' chooses its size and seed."""
+
+
+def load(data: str, **reading: Any) -> Facts:
+    """Facts by catalogue name, 'world[:FACTS[:SEED]]', or path.
+
+    Args:
+        data: what to load.
+        reading: fields of ``ReadOptions``; only a path takes them.
+    """
+    return load_with_report(data, **reading)[0]
+
+
+def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
+    """Like :func:`load`; for a path also what came of its rows."""
+    known = {name.upper() for name in catalog.entries()}
+    is_world = data.partition(":")[0].lower() == WORLD
+    if data.upper() in known or is_world:
+        if reading:
+            raise SettingsError(
+                f"{data} is not read from a file of yours: {', '.join(sorted(reading))} "
+                "cannot be chosen for it"
+            )
+        return (_world(data) if is_world else catalog.load(data)), None
+    path = Path(data).expanduser()
+    if not path.exists():
+        if len(path.parts) == 1 and not path.suffix:
+            raise UnknownNameError("dataset or path", data, [*catalog.entries(), WORLD])
+        raise DataError(f"there is no file or folder {data}")
+    from metatkgr.data.readers import ReadOptions, read_facts_with_report
+
+    return read_facts_with_report(path, ReadOptions.of(None, reading))
+
+
+def _world(data: str) -> Facts:
+    from metatkgr.data.world import simulate
+
+    numbers = data.split(":")[1:]
+    if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
+        raise SettingsError(f"a world is named world, world:FACTS or world:FACTS:SEED, not {data}")
+    facts, seed = (*map(int, numbers), None, None)[:2]
+    return simulate(facts=facts, seed=seed)

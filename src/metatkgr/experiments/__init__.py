@@ -1,0 +1,1 @@
+"""Tables and figures: from the paper, and of any other dataset or run."""

@@ -1,0 +1,151 @@
+"""What holds for every registered model. A new model is tested by being registered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+
+from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.tasks import Queries, Tasks
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.world import simulate
+from metatkgr.models import available, create
+from metatkgr.models.base import Model
+
+MODELS = sorted(available())
+
+
+@lru_cache(maxsize=1)
+def world() -> Facts:
+    return simulate(facts=3000, seed=11)
+
+
+@lru_cache(maxsize=3)
+def tasks_of(visibility: str) -> Tasks:
+    return Tasks.build(world(), shots=2, visibility=visibility)
+
+
+def some(questions: Queries, count: int = 60) -> Queries:
+    rows = np.random.default_rng(0).choice(len(questions), size=count, replace=False)
+    return questions[np.sort(rows)]
+
+
+def ready(name: str, tasks: Tasks) -> Model[object]:
+    return create(name).prepare(tasks.visible).adapt(tasks.supports)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_every_entity_for_every_question_with_finite_numbers(name: str) -> None:
+    tasks = tasks_of("entity-split")
+    scores = ready(name, tasks).score(some(tasks.questions))
+    assert scores.shape == (60, len(tasks.facts.entities))
+    assert torch.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_question_gives_an_empty_table(name: str) -> None:
+    tasks = tasks_of("entity-split")
+    scores = ready(name, tasks).score(tasks.questions[0:0])
+    assert scores.shape == (0, len(tasks.facts.entities))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_is_deterministic(name: str) -> None:
+    tasks = tasks_of("frozen")
+    questions = some(tasks.questions)
+    assert torch.equal(ready(name, tasks).score(questions), ready(name, tasks).score(questions))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_do_not_depend_on_the_batch(name: str) -> None:
+    tasks = tasks_of("streaming")
+    questions = some(tasks.questions, 20)
+    model = ready(name, tasks)
+    together = model.score(questions)
+    alone = torch.cat([model.score(questions[i : i + 1]) for i in range(len(questions))])
+    backwards = model.score(questions[np.arange(len(questions))[::-1]]).flip(0)
+    assert torch.equal(together, alone)
+    assert torch.equal(together, backwards)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pairs_and_candidates_agree(name: str) -> None:
+    tasks = tasks_of("entity-split")
+    questions = some(tasks.questions, 20)
+    candidates = torch.randint(
+        0, len(tasks.facts.entities), (20, 7), generator=torch.Generator().manual_seed(1)
+    )
+    model = ready(name, tasks)
+    pairs = model.score_pairs(questions, candidates)
+    assert torch.equal(pairs, model.score(questions).gather(1, candidates))
+
+
+def scrambled(
+    rows: IntArray, generator: np.random.Generator, size: int, column: IntArray
+) -> IntArray:
+    changed = column.copy()
+    changed[rows] = generator.integers(0, size, len(rows))
+    return changed
+
+
+@pytest.mark.parametrize("visibility", ["entity-split", "frozen", "streaming"])
+@pytest.mark.parametrize("name", MODELS)
+def test_never_looks_into_the_future(name: str, visibility: str) -> None:
+    """Facts and others' supports at or after t are replaced or removed: no score changes."""
+    tasks = tasks_of(visibility)
+    facts = tasks.facts
+    generator = np.random.default_rng(5)
+    for t in np.unique(tasks.questions.time)[::7]:
+        asked = np.flatnonzero(tasks.questions.time == t)[:8]
+        questions = tasks.questions[asked]
+        before = ready(name, tasks).score(questions)
+
+        # The future of the graph: other people, other relations, some of it gone. Both
+        # directions of a fact change together, as they would in a file.
+        future = np.flatnonzero(facts.time >= t)
+        other = replace(
+            facts,
+            subject=scrambled(future, generator, len(facts.entities), facts.subject),
+            relation=scrambled(future, generator, len(facts.relations), facts.relation),
+            object=scrambled(future, generator, len(facts.entities), facts.object),
+        )
+        keep = np.flatnonzero((facts.time < t) | (generator.random(len(facts)) < 0.7))
+        public = np.zeros(len(facts), bool)
+        public[_public_rows(tasks)] = True
+        visible = VisibleFacts.of(other.select(keep[public[keep]]))
+
+        own = np.isin(tasks.supports.entity, questions.entity)
+        strangers = np.flatnonzero(~own & (tasks.supports.time >= t))
+        supports = Supports(
+            tasks.supports.entity,
+            scrambled(strangers, generator, 2 * len(facts.relations), tasks.supports.relation),
+            scrambled(strangers, generator, len(facts.entities), tasks.supports.other),
+            tasks.supports.time,
+        )
+        model = create(name).prepare(visible).adapt(supports)
+        assert torch.equal(model.score(questions), before), f"scores at {t} depend on the future"
+
+
+def _public_rows(tasks: Tasks) -> IntArray:
+    """Rows of the facts that the tasks made public, found by content."""
+    columns = (tasks.facts.subject, tasks.facts.relation, tasks.facts.object, tasks.facts.time)
+    all_facts = list(zip(*(c.tolist() for c in columns), strict=True))
+    forward = tasks.visible.relation < len(tasks.facts.relations)
+    links = tasks.visible
+    shown = (links.source, links.relation, links.target, links.time)
+    seen = set(zip(*(c[forward].tolist() for c in shown), strict=True))
+    return np.array([i for i, fact in enumerate(all_facts) if fact in seen])
+
+
+def test_the_future_test_would_notice_a_model_that_peeks() -> None:
+    """A rule without the time bound fails the test above: the test can fail."""
+    tasks = tasks_of("streaming")
+    first = int(tasks.questions.time.min())
+    asked = tasks.questions[np.flatnonzero(tasks.questions.time == first)[:8]]
+    late = Queries(asked.entity, asked.relation, np.full(len(asked), tasks.facts.steps))
+    model = ready("recurrency", tasks)
+    assert not torch.equal(model.score(asked), model.score(late))
