@@ -39,24 +39,25 @@ def tell(facts: Facts, models: Sequence[str] = MODELS, shots: int = 3) -> dict[s
     return {name: evaluate(create(name), tasks) for name in models}
 
 
-def story_of(facts: Facts, models: Sequence[str] = MODELS, shots: int = 3, top: int = 3) -> Story:
-    """A forecast worth telling: an answer that copying cannot know and walks can find.
+def story_of(evaluations: dict[str, Evaluation], top: int = 3) -> Story:
+    """A forecast worth telling: new to the entity, missed by the first model, found by the others.
 
-    The question is the first one, in the order of the tasks, whose answer is new to the entity and
-    stands among the best three of the last rule; any question where there is none.
+    Args:
+        evaluations: of several models on the same tasks, as from :func:`tell`.
+        top: how many forecasts of each model to show.
     """
-    evaluations = tell(facts, [m for m in models if m != "oracle"], shots)
-    last = list(evaluations.values())[-1]
-    tasks = last.tasks
-    worth = np.flatnonzero(last.novel & (last.ranks["static"] <= top) & tasks.answers.later)
-    row = int(worth[0]) if len(worth) else 0
+    first, *others = evaluations.values()
+    tasks, facts = first.tasks, first.tasks.facts
+    found = np.all([e.ranks["time"] <= top for e in others], axis=0)
+    order = np.lexsort([~(first.ranks["time"] > top), ~tasks.answers.later, ~first.novel, ~found])
+    row = int(order[0])
     asked = int(tasks.answers.question[row])
     question = tasks.questions[asked : asked + 1]
     mine = tasks.answers.question == asked
     label = facts.entities.label
     entity, relation = int(question.entity[0]), int(question.relation[0])
     forecasts = {}
-    for name in models:
+    for name in evaluations:
         model = create(name).prepare(tasks.visible).adapt(tasks.supports)
         best = torch.argsort(model.score(question)[0], descending=True, stable=True)[:top]
         forecasts[name] = [label(int(x)) for x in best]

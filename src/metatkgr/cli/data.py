@@ -82,15 +82,15 @@ def fetch(
     checked and left alone.
     """
     folder = catalog.locate(name)
-    fetched = folder is None
-    if folder is None:
+    cached = catalog.cache_folder() / catalog.entry(name).name
+    if folder is None or folder == cached:
+        # In the cache what is damaged is fetched anew; a folder of the user's is only checked.
         folder = catalog.fetch_dataset(name)
     catalog.verify(name, folder)
     entry = catalog.entry(name)
     console = console_for(json_out)
-    how = "fetched into" if fetched else "already in"
-    console.print(f"{entry.name} is {how} {folder}; every file is the published one.")
-    emit_json(json_out, {"name": entry.name, "folder": str(folder), "fetched": fetched})
+    console.print(f"{entry.name} is in {folder}; every file is the published one.")
+    emit_json(json_out, {"name": entry.name, "folder": str(folder)})
 
 
 @app.command("stats")

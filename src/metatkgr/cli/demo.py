@@ -44,19 +44,19 @@ def demo(
             [
                 name,
                 f"{all_.mrr:.3f}",
-                f"{low:.3f} to {high:.3f}",
+                f"{low:.3f}-{high:.3f}",
                 *(f"{all_.hits[k]:.3f}" for k in (1, 3, 10)),
                 "-" if novel.mrr is None else f"{novel.mrr:.3f}",
             ]
         )
     title = f"{shots}-shot, meta-test, visibility entity-split, filter static"
-    columns = ["model", "MRR", "95 % interval", "H@1", "H@3", "H@10", "MRR, novel answers"]
+    columns = ["model", "MRR", "95 % interval", "H@1", "H@3", "H@10", "novel MRR"]
     console.print(plain_table(title, columns, rows))
     console.print(
         "recurrency and paths are rules without training; the oracle knows the world's law and its "
         "whole past: the ceiling.\n"
     )
-    story = story_of(world, shots=shots)
+    story = story_of(evaluations)
     console.print(f"[bold]{story.entity}[/bold] has just appeared. All we know:")
     for subject, relation, other, date in story.support:
         console.print(f"  {date}: {subject} {relation} {other}")

@@ -37,7 +37,7 @@ def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     """A table whose first column is text and whose others are numbers."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right")
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=number == 0)
     for row in rows:
         table.add_row(*row)
     return table
@@ -62,7 +62,7 @@ def metric_table(result: dict[str, Any]) -> Table:
                 [
                     f"{name}, {subset}",
                     f"{metrics['mrr']:.4f}",
-                    f"{low:.3f} to {high:.3f}",
+                    f"{low:.3f}-{high:.3f}",
                     *(f"{metrics[f'hits@{k}']:.4f}" for k in (1, 3, 10)),
                     f"{metrics['mrr_macro']:.4f}",
                     f"{metrics['share']:.1%}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,11 +24,18 @@ class Vocabulary(Sequence[str]):
     Args:
         names: one name per id, all different.
         labels: ids to readable labels where a name is a code (Wikidata's Q-ids); may be partial.
+        aliases: other spellings by which an id is found too; may be partial.
     """
 
-    def __init__(self, names: Iterable[str], labels: dict[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        labels: Mapping[int, str] | None = None,
+        aliases: Mapping[str, int] | None = None,
+    ) -> None:
         self.names: tuple[str, ...] = tuple(names)
         self.labels: dict[int, str] = dict(labels or {})
+        self.aliases: dict[str, int] = dict(aliases or {})
 
     @classmethod
     def numbered(cls, size: int) -> Vocabulary:
@@ -45,7 +52,7 @@ class Vocabulary(Sequence[str]):
         return self.names[index]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._ids
+        return isinstance(name, str) and self._find(name) is not None
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -56,11 +63,17 @@ class Vocabulary(Sequence[str]):
         return {label: number for number, label in self.labels.items()}
 
     def id(self, name: str, kind: str = "name") -> int:
-        """Id of a name or of a label; an unknown one is an error that suggests the nearest."""
-        found = self._ids.get(name, self._ids_by_label.get(name))
+        """Id of a name, label or alias; an unknown one is an error that suggests the nearest."""
+        found = self._find(name)
         if found is None:
             raise UnknownNameError(kind, name, [*self.names, *self.labels.values()])
         return found
+
+    def _find(self, name: str) -> int | None:
+        for known in (self._ids, self._ids_by_label, self.aliases):
+            if name in known:
+                return known[name]
+        return None
 
     def label(self, number: int) -> str:
         """What to show a person for ``number``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
         raise DataError(f"there is no file or folder {data}")
     from metatkgr.data.readers import ReadOptions, read_facts_with_report
 
-    return read_facts_with_report(path, ReadOptions.of(None, reading))
+    facts, rows = read_facts_with_report(path, ReadOptions.of(None, reading))
+    return _with_law(facts, path), rows
 
 
 def _world(data: str) -> Facts:
@@ -55,3 +57,18 @@ def _world(data: str) -> Facts:
         raise SettingsError(f"a world is named world, world:FACTS or world:FACTS:SEED, not {data}")
     facts, seed = (*map(int, numbers), None, None)[:2]
     return simulate(facts=facts, seed=seed)
+
+
+def _with_law(facts: Facts, path: Path) -> Facts:
+    """Facts of a world that was written to Parquet get their law back; others stay as they are."""
+    if path.suffix.lower() != ".parquet":
+        return facts
+    from metatkgr.data.world.file import world_settings_from_metadata
+    from metatkgr.data.world.law import Law
+
+    settings = world_settings_from_metadata(path)
+    # Only the whole world, read in its own steps, is the one the law speaks of.
+    if settings is None or settings.facts != len(facts):
+        return facts
+    law = Law(settings, facts.entities, facts.relations, last_step=facts.steps - 1)
+    return replace(facts, law=law)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.statistics import SHOTS, facts_per_entity, is_new
 from metatkgr.errors import MetaTKGRError
+from metatkgr.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,6 @@ def plot_dataset(facts: Facts, out: Path) -> list[Path]:
         "entities_over_time": entities_over_time(facts),
         "facts_per_new_entity": facts_per_new_entity(facts),
     }
-    out.mkdir(parents=True, exist_ok=True)
     return [
         _save(figure, out / f"{name}.{kind}")
         for name, figure in figures.items()
@@ -228,15 +227,9 @@ def _matplotlib() -> Any:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    """Write under another name and rename, so that a crash leaves the old file or the new one."""
     kind = path.suffix[1:]
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     # Without the date, drawing the same data twice gives the same file.
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": "metatkgr"}
-    try:
-        with _matplotlib().rc_context(_STYLE):
-            figure.savefig(partial, format=kind, metadata=metadata)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_path(path) as temporary, _matplotlib().rc_context(_STYLE):
+        figure.savefig(temporary, format=kind, metadata=metadata)
     return path

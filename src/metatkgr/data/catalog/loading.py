@@ -13,7 +13,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -171,33 +170,13 @@ def _verify(wanted: CatalogEntry, folder: Path) -> dict[str, bytes]:
     }
 
 
-class _SpelledVocabulary(Vocabulary):
-    """Readable names that are also found by the spelling of the source file."""
-
-    def __init__(self, names: Iterable[str], spellings: Iterable[str]) -> None:
-        super().__init__(names)
-        self._spellings = tuple(spellings)
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self._ids_by_spelling
-
-    @cached_property
-    def _ids_by_spelling(self) -> dict[str, int]:
-        return {spelling: number for number, spelling in enumerate(self._spellings)}
-
-    def id(self, name: str, kind: str = "name") -> int:
-        """Id of a readable name or of its spelling in the source file."""
-        if name not in self._ids and name in self._ids_by_spelling:
-            return self._ids_by_spelling[name]
-        return super().id(name, kind)
-
-
 def _vocabulary(
     wanted: CatalogEntry, contents: dict[str, bytes], kind: str, label_file: str
 ) -> Vocabulary:
     written = _names_by_id(contents[f"{kind}2id.txt"], f"{wanted.name}/{kind}2id.txt")
     if wanted.naming == "yago":
-        return _SpelledVocabulary(_unique(map(_readable, written), written), written)
+        spellings = {spelling: number for number, spelling in enumerate(written)}
+        return Vocabulary(_unique(map(_readable, written), written), aliases=spellings)
     if wanted.naming == "wikidata" and label_file in contents:
         rows = [line.split("\t") for line in contents[label_file].decode().split("\n") if line]
         labels = _unique([row[2] for row in rows], [row[1] for row in rows])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from metatkgr.data.world.names import names_of
 from metatkgr.data.world.plan import RELATIONS, Plan, WorldSettings
 from metatkgr.data.world.simulation import FIRST_DAY, STEP_DAYS, narrate
 from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.files import atomic_path
 
 __all__ = ["WorldSummary", "world_settings_from_metadata", "write_world"]
 
@@ -67,17 +66,9 @@ def write_world(
             f"a world is written to a file that ends in {', '.join(SUFFIXES)}; not {path.name!r}"
         )
     begin = time.perf_counter()
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _Table(unfinished, path.suffix.lower(), settings) as table:
-            steps = _write_steps(table, settings, progress, row_group)
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):  # gone after a success; and no error may hide the first one
-            unfinished.unlink()
+    suffix = path.suffix.lower()
+    with atomic_path(path) as unfinished, _Table(unfinished, suffix, settings) as table:
+        steps = _write_steps(table, settings, progress, row_group)
     return WorldSummary(
         path=path,
         facts=settings.facts,

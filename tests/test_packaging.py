@@ -1,0 +1,97 @@
+"""The package installs and imports as the README says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    rows = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in rows}
+
+
+def wanted_by(name: str, extras: tuple[str, ...] = ()) -> set[str]:
+    """Names of the packages that an installed package asks for, markers aside."""
+    found = set()
+    for requirement in metadata.requires(name) or []:
+        needed, _, marker = requirement.partition(";")
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
+        if extra is None or extra[1] in extras:
+            found.add(re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~(\[;]", needed)[0]).lower())
+    return found
+
+
+def test_every_installed_dependency_is_pinned() -> None:
+    pinned = pins()
+    waiting, seen = wanted_by("metatkgr", ("plots", "dev", "all")), set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name == "metatkgr":
+            continue
+        seen.add(name)
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # behind a marker that does not hold here
+        if name == "setuptools":
+            continue
+        assert name in pinned, f"{name} {version} is not pinned in constraints.txt"
+        assert version.partition("+")[0] == pinned[name], f"{name} is not the pinned version"
+        waiting |= wanted_by(name)
+    assert "torch" in seen
+
+
+BLOCKED = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ImportError(f"{{name}} is blocked")
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def run_blocked(program: str, *names: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED.format(names=set(names)) + program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_tasks_models_and_evaluation_need_only_torch_and_numpy() -> None:
+    program = """
+import metatkgr as mt
+tasks = mt.Tasks.build(mt.load("world:3000"))
+print(mt.evaluate(mt.create("paths"), tasks).summary().mrr)
+"""
+    extras = ("pyarrow", "polars", "pandas", "typer", "rich", "matplotlib", "pykeen", "scipy")
+    assert 0 < float(run_blocked(program, *extras)) < 1
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    assert run_blocked("import metatkgr; print(metatkgr.__doc__[:8])", "torch").startswith(
+        "Forecast"
+    )
+
+
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
+    import metatkgr
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = metatkgr.nothing
+    assert set(metatkgr.__all__) <= set(dir(metatkgr))
+    for name in metatkgr.__all__:
+        assert getattr(metatkgr, name) is not None
