@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint tests test-slow bench format clean
+.PHONY: demo test lint tests test-slow bench format docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/metatkgr demo
@@ -29,6 +29,9 @@ bench: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m metatkgr.experiments.tables results/rules docs/results.md
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,12 +1,16 @@
-"""Shared fixtures: where the real datasets are, and small worlds."""
+"""Shared fixtures: where the real datasets are, and the command line in this process."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from command_line import Ran, Run
+from metatkgr.cli import main
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +26,21 @@ def real_data() -> Path:
 def _one_thread() -> None:
     """Test processes share the cores: more threads than cores wait for each other at every step."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call the command line as ``main`` would."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*words: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["metatkgr", *map(str, words)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return call

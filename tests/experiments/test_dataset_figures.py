@@ -12,7 +12,7 @@ import pytest
 from metatkgr.data import catalog
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
-from metatkgr.errors import MetaTKGRError
+from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.experiments.dataset_figures import (
     date_ticks,
     entities_over_time,
@@ -114,7 +114,7 @@ def test_a_failed_write_leaves_the_old_figure(
         raise OSError("disk full")
 
     monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(DataError, match="disk full"):
         plot_dataset(growing(steps=20), tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from metatkgr.data import catalog
-from metatkgr.data.bad_rows import BadRows
 from metatkgr.data.facts import Facts
+from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.errors import DataError, SettingsError, UnknownNameError
 
 __all__ = ["WORLD", "load", "load_with_report"]

@@ -147,10 +147,14 @@ class _Table:
         self.schema = pa.schema(columns, metadata=metadata)
         self.writer: Any
         if self.text:
+            delimiter = "," if suffix == ".csv" else "\t"
+            # pyarrow would put quotes around the names of the columns; no name needs them.
             options = csv.WriteOptions(
-                delimiter="," if suffix == ".csv" else "\t", quoting_style="needed"
+                include_header=False, delimiter=delimiter, quoting_style="none"
             )
-            self.writer = csv.CSVWriter(path, self.schema, write_options=options)
+            self.sink = path.open("wb")
+            self.sink.write((delimiter.join(self.schema.names) + "\n").encode())
+            self.writer = csv.CSVWriter(self.sink, self.schema, write_options=options)
         else:
             self.writer = parquet.ParquetWriter(
                 path,
@@ -167,6 +171,8 @@ class _Table:
 
     def __exit__(self, *error: object) -> None:
         self.writer.close()
+        if self.text:
+            self.sink.close()
 
     def write(self, facts: Sequence[IntArray], last_step: int) -> None:
         """Write (N,) subjects, relations, objects and days of facts up to ``last_step``."""

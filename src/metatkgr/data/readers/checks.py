@@ -1,0 +1,245 @@
+"""From rows of text to checked columns: what each cell means, and which rows make no sense.
+
+Files, frames and tuples all come through here, so they follow the same rules. Each distinct cell is
+looked at once; everything per row is vectorised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from metatkgr.data.facts import IntArray, Vocabulary
+from metatkgr.data.readers.bad_rows import FIRST, BadRow, BadRows, merge_first, shorten
+from metatkgr.data.readers.intervals import known_range
+from metatkgr.data.readers.layout import ROLES
+from metatkgr.data.readers.rows import Coded, Rows
+from metatkgr.data.readers.times import Kind, Moments, why_not_a_time
+from metatkgr.data.readers.vocabularies import parse_id
+from metatkgr.errors import DataError
+
+__all__ = ["CheckedRows", "check_rows"]
+
+Mask = npt.NDArray[np.bool_]
+Why = Callable[[str | None], str]
+
+_NAMES = ROLES[:3]
+
+
+class _Texts:
+    """The distinct cells of several columns, stripped, under one numbering."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str | None, int] = {}
+
+    def code(self, columns: Sequence[Coded]) -> IntArray:
+        """One column made of ``columns``, one below the other."""
+        parts = [np.zeros(0, np.int64)]
+        for column in columns:
+            ids = self._ids
+            stripped = (text if text is None else text.strip() for text in column.texts)
+            new = np.fromiter(
+                (ids.setdefault(text, len(ids)) for text in stripped), np.int64, len(column.texts)
+            )
+            parts.append(new[column.codes])
+        return np.concatenate(parts)
+
+    def list(self) -> list[str | None]:
+        return list(self._ids)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedRows:
+    """The rows that can be read, as positions in lists of names and as raw times."""
+
+    names: dict[str, IntArray]
+    """subject, relation, object: (N,) ids, or positions in ``texts``."""
+    texts: dict[str, list[str | None]]
+    """The same roles: distinct names; empty lists when names are ids."""
+    first: IntArray
+    """(N,) raw time of the fact or of the interval's start."""
+    last: IntArray
+    """(N,) raw time of the fact or of the interval's end."""
+    first_known: Mask
+    """(N,) whether there is a start."""
+    last_known: Mask
+    """(N,) whether there is an end."""
+    span: tuple[int, int] | None
+    """Earliest and latest raw time that any row states; None if all are open."""
+    interval: bool
+    unit: str
+    ids: bool
+    report: BadRows
+
+
+@dataclass(eq=False)
+class _Checker:
+    """Which rows are still good, and the first problems found by each check."""
+
+    parts: Sequence[Rows]
+    codes: dict[str, IntArray]
+    """Role to (N,) positions in that role's texts."""
+    texts: dict[str, list[str | None]]
+    ok: Mask
+    found: list[tuple[int, BadRow]] = field(default_factory=list)
+
+    def reject(self, role: str, bad: Mask, why: Callable[[int, str | None], str]) -> None:
+        """Rows where ``bad`` is set, and that no earlier check rejected, are bad in ``role``.
+
+        Args:
+            role: whose cell is to blame.
+            bad: (N,) mask.
+            why: the reason, given the row's position and its cell.
+        """
+        rows = np.flatnonzero(bad & self.ok)
+        self.ok[rows] = False
+        starts = np.cumsum([0, *(len(part) for part in self.parts)])
+        for row in rows[:FIRST].tolist():
+            at = int(np.searchsorted(starts, row, side="right")) - 1
+            part, text = self.parts[at], self.texts[role][self.codes[role][row]]
+            number = int(part.numbers[row - starts[at]])
+            shown = "null" if text is None else shorten(text)
+            column = part.layout.names[role]
+            problem = BadRow(part.source, part.place, number, column, shown, why(row, text))
+            self.found.append((at, problem))
+
+    def reject_texts(self, role: str, why: Why) -> None:
+        """Rows whose cell ``why`` gives a reason for are bad in ``role``."""
+        texts = self.texts[role]
+        wrong = np.fromiter((why(text) != "" for text in texts), bool, len(texts))
+        self.reject(role, wrong[self.codes[role]], lambda _, text: why(text))
+
+    def report(self, source: str) -> BadRows:
+        total = int(np.count_nonzero(~self.ok)) + sum(part.bad_total for part in self.parts)
+        split = [(at, row) for at, part in enumerate(self.parts) for row in part.bad]
+        read = int(np.count_nonzero(self.ok))
+        return BadRows(source, total, merge_first([*split, *self.found]), read)
+
+
+def check_rows(
+    parts: Sequence[Rows],
+    *,
+    source: str,
+    unit: str,
+    ids: bool | None,
+    vocabularies: tuple[Vocabulary | None, Vocabulary | None],
+) -> CheckedRows:
+    """Find out what every cell means.
+
+    Args:
+        parts: the inputs, in order, all with the same roles.
+        source: what to call them together.
+        unit: one of ``calendar.UNITS`` or ``auto``.
+        ids: whether names are integer ids; None: if most are and there are vocabularies.
+        vocabularies: of entities and of relations, where files give them.
+    """
+    interval = parts[0].layout.interval
+    if any(part.layout.interval != interval for part in parts):
+        raise DataError(f"{source}: some files have intervals and some do not")
+    checker = _gather(parts)
+    if ids is None:
+        ids = None not in vocabularies and _mostly_integers(checker)
+    names = _check_names(checker, ids, vocabularies)
+    moments = Moments.parse(checker.texts["time"])
+    unit = moments.auto_unit(interval=interval) if unit == "auto" else unit
+    first, last, known = moments.in_unit(unit)
+    if interval:
+        _check_intervals(checker, moments, unit)
+    else:
+        last = first  # a point in time is its first moment, however vaguely it is dated
+        wrong = ~known[checker.codes["time"]]
+        checker.reject("time", wrong, lambda _, text: why_not_a_time(text, unit))
+
+    ok = checker.ok
+    start = checker.codes["time"][ok]
+    end = checker.codes["end"][ok] if interval else start
+    stated = np.concatenate([start, end])
+    return CheckedRows(
+        {role: column[ok] for role, column in names.items()},
+        {role: [] if ids else checker.texts[role] for role in names},
+        first[start],
+        last[end],
+        known[start],
+        known[end],
+        known_range(first[stated], last[stated], known[stated]),
+        interval,
+        unit,
+        ids,
+        checker.report(source),
+    )
+
+
+def _gather(parts: Sequence[Rows]) -> _Checker:
+    """All rows of all parts under one numbering of their cells; nothing is checked yet."""
+    entity, relation, time = _Texts(), _Texts(), _Texts()
+    coder = dict(zip(ROLES, (entity, relation, entity, time, time), strict=True))
+    roles = [role for role in ROLES if role in parts[0].layout.positions]
+    codes = {role: coder[role].code([part.columns[role] for part in parts]) for role in roles}
+    texts = {role: coder[role].list() for role in roles}
+    return _Checker(parts, codes, texts, np.ones(len(codes["subject"]), bool))
+
+
+def _mostly_integers(checker: _Checker) -> bool:
+    distinct = {text for role in _NAMES for text in checker.texts[role] if text}
+    return 2 * sum(parse_id(text) is not None for text in distinct) > len(distinct)
+
+
+def _check_names(
+    checker: _Checker, ids: bool, vocabularies: tuple[Vocabulary | None, Vocabulary | None]
+) -> dict[str, IntArray]:
+    """Reject rows by their names; the ids of the others, or the positions of their names."""
+    entities, relations = vocabularies
+    names = {}
+    for role, vocabulary in zip(_NAMES, (entities, relations, entities), strict=True):
+        checker.reject_texts(role, _why_not_an_id(vocabulary) if ids else _why_not_a_name)
+        names[role] = checker.codes[role]
+        if ids:
+            values = [parse_id(text) or 0 for text in checker.texts[role]]
+            names[role] = np.asarray(values, np.int64)[names[role]]
+    return names
+
+
+def _check_intervals(checker: _Checker, moments: Moments, unit: str) -> None:
+    """Reject rows with a start or an end that is no time, or an end before the start."""
+    first, last, known = moments.in_unit(unit)
+    wrong = ~known & (moments.kind != Kind.OPEN)
+    for role in ("time", "end"):
+        bad = wrong[checker.codes[role]]
+        checker.reject(role, bad, lambda _, text: why_not_a_time(text, unit))
+    start, end = checker.codes["time"], checker.codes["end"]
+    date = moments.kind == Kind.DATE
+    backwards = known[start] & known[end] & (last[end] < first[start])
+    # Within one unit, dates still tell which came first.
+    backwards |= date[start] & date[end] & (moments.last[end] < moments.first[start])
+    checker.reject("end", backwards, lambda row, _: f"before the start {moments.texts[start[row]]}")
+
+
+def _why_not_a_name(text: str | None) -> str:
+    """Why ``text`` cannot be a name; empty if it can."""
+    if not text:
+        return "no name"
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return "not valid text"
+    return ""
+
+
+def _why_not_an_id(vocabulary: Vocabulary | None) -> Why:
+    def why(text: str | None) -> str:
+        if not text:
+            return "no id"
+        value = parse_id(text)
+        if value is None:
+            return "not an integer id"
+        if value < 0:
+            return "a negative id"
+        if vocabulary is not None and value >= len(vocabulary):
+            return f"an id outside the vocabulary of {len(vocabulary):,} names"
+        return ""
+
+    return why

@@ -1,0 +1,240 @@
+"""Read facts from files, folders, frames and tuples; bad rows are reported, never lost.
+
+>>> facts = read_facts("events.csv")
+>>> facts, report = read_facts_with_report("events.csv", skip_bad_rows=True)
+
+How a file is split into rows and cells is described in ``readers.rows``, what a time may look like
+in ``readers.times``, every choice in :class:`ReadOptions`. Space around names is not part of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metatkgr.data.facts import Facts, IntArray, Vocabulary
+from metatkgr.data.readers.bad_rows import BadRows, BadRowsError
+from metatkgr.data.readers.checks import CheckedRows, check_rows
+from metatkgr.data.readers.inputs import Opened, open_input
+from metatkgr.data.readers.intervals import expand
+from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.times import Moments, why_not_a_time
+from metatkgr.data.readers.vocabularies import (
+    ENTITY_FILE,
+    RELATION_FILE,
+    by_first_appearance,
+    numbered_up_to,
+    read_vocabulary,
+)
+from metatkgr.errors import DataError, SettingsError
+
+__all__ = [
+    "RawFacts",
+    "read_facts",
+    "read_facts_with_report",
+    "read_raw_facts",
+    "to_table",
+]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class RawFacts:
+    """Facts as the input has them: in its order, with its times and its repetitions.
+
+    Intervals are expanded: the facts of one row follow each other in time order.
+    """
+
+    subject: IntArray
+    """(N,) entity id."""
+    relation: IntArray
+    """(N,) relation id."""
+    object: IntArray
+    """(N,) entity id."""
+    time: IntArray
+    """(N,) raw time in ``unit`` (see ``data.calendar``)."""
+    entities: Vocabulary
+    relations: Vocabulary
+    unit: str
+    name: str
+    report: BadRows
+
+    def build(self) -> Facts:
+        """The facts ordered by time, each once."""
+        return Facts.build(
+            self.subject,
+            self.relation,
+            self.object,
+            self.time,
+            entities=self.entities,
+            relations=self.relations,
+            unit=self.unit,
+            name=self.name,
+        )
+
+
+def read_facts(
+    source: str | Path | Iterable[Any] | Any, options: ReadOptions | None = None, **changes: Any
+) -> Facts:
+    """Read facts.
+
+    Args:
+        source: a file (.csv, .tsv, .txt, each also .gz or .zst; .parquet), a folder with train,
+            valid and test files or with one file, a pandas or polars frame, a pyarrow table, or
+            (subject, relation, object, time) or (subject, relation, object, start, end) tuples.
+        options: how to read it.
+        **changes: fields of :class:`ReadOptions` to change.
+
+    Returns:
+        The facts, ordered by time, each once.
+
+    Raises:
+        BadRowsError: some rows cannot be read and ``skip_bad_rows`` is off, or all of them.
+        DataError: there is nothing to read.
+    """
+    facts, report = read_facts_with_report(source, options, **changes)
+    if report.total:
+        _LOG.warning("%s", report.text())
+    return facts
+
+
+def read_facts_with_report(
+    source: str | Path | Iterable[Any] | Any, options: ReadOptions | None = None, **changes: Any
+) -> tuple[Facts, BadRows]:
+    """Read facts as :func:`read_facts` does; also say what came of every row."""
+    raw = read_raw_facts(source, options, **changes)
+    return raw.build(), raw.report
+
+
+def read_raw_facts(
+    source: str | Path | Iterable[Any] | Any, options: ReadOptions | None = None, **changes: Any
+) -> RawFacts:
+    """Read facts as :func:`read_facts` does, without ordering them and with repetitions."""
+    options = ReadOptions.of(options, changes)
+    opened = open_input(source, options)
+    vocabularies = _vocabularies(opened, options)
+    checked = check_rows(
+        opened.parts,
+        source=opened.label,
+        unit=options.unit,
+        ids=options.ids,
+        vocabularies=vocabularies,
+    )
+    report = checked.report
+    if report.rows_in_file == 0:
+        raise DataError(f"{opened.label} holds no rows")
+    if report.rows_read == 0:
+        raise BadRowsError(report, "No row can be read: check the options that say how to.")
+    if report.total and not options.skip_bad_rows:
+        raise BadRowsError(report, "Correct them, or use --skip-bad-rows to go on without them.")
+    row, time = _facts_of_rows(checked, options.clip, opened.label)
+    used = row[np.flatnonzero(np.diff(row, prepend=-1))]  # rows never decrease
+    report = replace(report, outside=report.rows_read - len(used))
+    if len(used) == 0:
+        raise DataError(f"{opened.label}: all {report.rows_read:,} rows lie outside the clip range")
+    names, entities, relations = _numbered(checked, vocabularies, used)
+    return RawFacts(
+        names["subject"][row],
+        names["relation"][row],
+        names["object"][row],
+        time,
+        entities,
+        relations,
+        checked.unit,
+        opened.name,
+        report,
+    )
+
+
+def _vocabularies(
+    opened: Opened, options: ReadOptions
+) -> tuple[Vocabulary | None, Vocabulary | None]:
+    """The vocabularies beside the data, where there are such files and they may be wanted."""
+    if opened.folder is None or options.ids is False:
+        return None, None
+    paths = opened.folder / ENTITY_FILE, opened.folder / RELATION_FILE
+    there = [path.is_file() for path in paths]
+    if options.ids is None and not all(there):
+        return None, None
+    entities, relations = (
+        read_vocabulary(path) if is_there else None
+        for path, is_there in zip(paths, there, strict=True)
+    )
+    return entities, relations
+
+
+def _facts_of_rows(
+    rows: CheckedRows, clip: tuple[str, str] | None, source: str
+) -> tuple[IntArray, IntArray]:
+    """Row and raw time of every fact: one each for points in time, many for intervals."""
+    if clip is None and not rows.interval:
+        return np.arange(len(rows.first), dtype=np.int64), rows.first
+    if clip is not None:
+        moments = Moments.parse(clip)
+        first, last, known = moments.in_unit(rows.unit)
+        for moment, is_known in zip(clip, known, strict=True):
+            if not is_known:
+                reason = why_not_a_time(moment, rows.unit)
+                raise SettingsError(f"clip: {moment!r} is not a time: {reason}")
+        limits = int(first[0]), int(last[1])
+        if limits[0] > limits[1]:
+            raise SettingsError(f"clip: {clip[0]!r} is later than {clip[1]!r}")
+    elif rows.span is not None:
+        limits = rows.span
+    else:
+        raise DataError(f"{source}: all intervals are open; say which range to fill (clip)")
+    return expand(rows.first, rows.last, rows.first_known, rows.last_known, limits)
+
+
+def _numbered(
+    rows: CheckedRows, vocabularies: tuple[Vocabulary | None, Vocabulary | None], used: IntArray
+) -> tuple[dict[str, IntArray], Vocabulary, Vocabulary]:
+    """Ids of all names of ``rows``, and the vocabularies; names only count where they are used."""
+    subject, relation, object = (rows.names[role] for role in ("subject", "relation", "object"))
+    entities, relations = vocabularies
+    if rows.ids:
+        count = len(subject)
+        largest = max(int(subject.max()), int(object.max()))
+        if entities is None:
+            entities = numbered_up_to(largest, count)
+        if relations is None:
+            relations = numbered_up_to(int(relation.max()), count)
+        return rows.names, entities, relations
+    (subject, object), entities = by_first_appearance(
+        [subject, object], rows.texts["subject"], used
+    )
+    (relation,), relations = by_first_appearance([relation], rows.texts["relation"], used)
+    return {"subject": subject, "relation": relation, "object": object}, entities, relations
+
+
+def to_table(facts: Facts) -> Any:
+    """A pyarrow table of the facts with names and dates, for pandas, polars, Parquet or CSV.
+
+    Args:
+        facts: any facts.
+
+    Returns:
+        A ``pyarrow.Table`` with the text columns subject, relation, object and time.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise DataError("to export facts, install pyarrow (pip install pyarrow)") from None
+    steps, at = np.unique(facts.time, return_inverse=True)
+    dates = pa.array([facts.calendar.label(int(step)) for step in steps], pa.string())
+    entities = pa.array(list(facts.entities), pa.string())
+    relations = pa.array(list(facts.relations), pa.string())
+    return pa.table(
+        {
+            "subject": entities.take(pa.array(facts.subject)),
+            "relation": relations.take(pa.array(facts.relation)),
+            "object": entities.take(pa.array(facts.object)),
+            "time": dates.take(pa.array(at)),
+        }
+    )
