@@ -12,6 +12,7 @@ from metatkgr.cli.bench import bench as bench_command
 from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
+from metatkgr.cli.train import train as train_command
 from metatkgr.errors import MetaTKGRError
 from metatkgr.version import __version__
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo_command)
 app.add_typer(data_app, name="data")
+app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("bench")(bench_command)
 

@@ -14,16 +14,35 @@ __all__ = ["evaluate", "evaluation_of"]
 
 
 def evaluate(
-    data: options.Data,
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_OR_DATA",
+            help="The folder of a run, a dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' "
+            "(the simulated one; 'world:FACTS:SEED' chooses its size and seed), or a path to a "
+            "file or folder of facts.",
+            show_default=False,
+        ),
+    ],
     model: Annotated[
-        str | None, typer.Option(help="Which model; without it the product's default.")
+        str | None,
+        typer.Option(help="Which model; without it the run's, or the product's default."),
     ] = None,
-    shots: options.Shots = 3,
-    visibility: options.VisibilityName = "entity-split",
+    shots: Annotated[
+        int | None,
+        typer.Option(min=1, help="K: how many first facts are known; else the run's, or 3."),
+    ] = None,
+    visibility: Annotated[
+        str | None,
+        typer.Option(
+            help="What a model may see: entity-split, frozen or streaming; else the run's, or "
+            "entity-split."
+        ),
+    ] = None,
     split: Annotated[
         str, typer.Option(help="Whose new entities: meta-train, meta-validation or meta-test.")
     ] = "meta-test",
-    seed: options.Seed = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed; else the run's, or 0.")] = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
     details: Annotated[
@@ -40,25 +59,53 @@ def evaluate(
 ) -> None:
     """Rank all queries of a split under both filters.
 
-    Untrained models (recurrency, paths, and oracle on a simulated world) need nothing but data.
+    Models without weights (recurrency, paths, and oracle on a simulated world) need nothing but
+    data; a model with weights is named by the run it was trained into.
 
     Example: `metatkgr evaluate YAGO --model recurrency --shots 3 --json -`
     """
     from metatkgr.cli.data import load_for_command
+    from metatkgr.errors import SettingsError
     from metatkgr.models import DEFAULT_MODEL, create
+    from metatkgr.models.trainable import TrainableModel
+    from metatkgr.training.runs import is_run, load_run
 
     console = console_for(json_out)
-    # A misspelt model or setting is told before a large file is read.
-    chosen = create(
-        model or DEFAULT_MODEL,
-        options.parse_assignments(set_ or []),
-        device=options.choose_device(device),
-    )
-    begin = time.perf_counter()
+    where = options.choose_device(device)
     reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
-    facts = load_for_command(data, reading, skip_bad_rows, console)
+    settings = options.parse_assignments(set_ or [])
+    chosen: Any
+    begin = time.perf_counter()
+    if is_run(data):
+        if reading or settings or model:
+            raise SettingsError(
+                f"{data} is a run: its model, settings and facts are chosen already"
+            )
+        run = load_run(data, device=where)
+        chosen, facts = run.model, run.facts
+        shots = shots or run.config.shots
+        visibility = visibility or run.config.visibility
+        seed = run.config.seed if seed is None else seed
+    else:
+        # A misspelt model or setting is told before a large file is read.
+        chosen = create(model or DEFAULT_MODEL, settings, device=where)
+        if isinstance(chosen, TrainableModel):
+            raise SettingsError(
+                f"{chosen.name} has to be trained first: metatkgr train {data} --model "
+                f"{chosen.name} --out RUN, then metatkgr evaluate RUN"
+            )
+        facts = load_for_command(data, reading, skip_bad_rows, console)
     loaded = time.perf_counter() - begin
-    result = evaluation_of(facts, chosen, shots, visibility, split, seed, loaded, details=details)
+    result = evaluation_of(
+        facts,
+        chosen,
+        shots or 3,
+        visibility or "entity-split",
+        split,
+        seed or 0,
+        loaded,
+        details=details,
+    )
     console.print(metric_table(result))
     console.print(
         "Ranks are over all entities, ties at their mean; intervals by bootstrap over entities; "

@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from metatkgr.evaluation.evaluator import SUBSETS
+from metatkgr.evaluation.statistics import HITS
 from metatkgr.files import write_json
 
-__all__ = ["console_for", "emit_json", "metric_table", "plain_table", "progress_bar"]
+__all__ = ["console_for", "emit_json", "metric_table", "plain_table", "progress_bar", "short"]
 
 
 def console_for(json_out: str | None) -> Console:
@@ -31,6 +32,11 @@ def emit_json(json_out: str | None, content: Any) -> None:
         sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     elif json_out is not None:
         write_json(json_out, content)
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A share without its leading zero: '.4695'."""
+    return f"{value:.{digits}f}".removeprefix("0")
 
 
 def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -61,14 +67,15 @@ def metric_table(result: dict[str, Any]) -> Table:
             rows.append(
                 [
                     f"{name}, {subset}",
-                    f"{metrics['mrr']:.4f}",
-                    f"{low:.3f}-{high:.3f}",
-                    *(f"{metrics[f'hits@{k}']:.4f}" for k in (1, 3, 10)),
-                    f"{metrics['mrr_macro']:.4f}",
+                    short(metrics["mrr"], 4),
+                    f"{short(low)}-{short(high)}",
+                    *(short(metrics[f"hits@{k}"], 4) for k in HITS),
+                    short(metrics["mrr_macro"], 4),
                     f"{metrics['share']:.1%}",
                 ]
             )
-    columns = ["filter, subset", "MRR", "95 % interval", "H@1", "H@3", "H@10", "macro", "share"]
+    hits = [f"H@{k}" for k in HITS]
+    columns = ["filter, subset", "MRR", "95 % int.", *hits, "macro", "share"]
     return plain_table(title, columns, rows)
 
 

@@ -1,0 +1,74 @@
+"""What a model may learn from: known facts, the meta-train tasks, and meta-validation to select by.
+
+Whatever the visibility, a training sees no query of meta-validation or meta-test. It sees all
+supports (they are observed, whenever they happen) and
+
+================  ======================================================================
+``entity-split``  the facts of background and meta-train entities, at any time
+``frozen``        the facts up to the end of meta-train
+``streaming``     the same: what comes later is only *read*, question by question
+================  ======================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.periods import Period, Periods
+from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import Visibility, VisibleFacts, public_facts
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """All that a training may use."""
+
+    known: VisibleFacts
+    """Facts to learn from, in both directions."""
+    one_shot: VisibleFacts
+    """The same with only the first support fact of each new entity (the paper's initialisation)."""
+    train: Tasks
+    """Meta-train tasks: supports and queries."""
+    validation: Tasks
+    """Meta-validation tasks: supports to learn from, queries to select by and nothing else."""
+    shots: int
+    visibility: Visibility
+
+    @classmethod
+    def of(
+        cls,
+        facts: Facts,
+        *,
+        shots: int = 3,
+        visibility: Visibility | str = Visibility.ENTITY_SPLIT,
+    ) -> Problem:
+        """The problem of learning to forecast the meta-test entities of ``facts``."""
+        visibility = Visibility.parse(visibility) if isinstance(visibility, str) else visibility
+        periods = Periods.of(facts)
+
+        def tasks(split: Period, first: int = shots) -> Tasks:
+            return Tasks.build(
+                facts, shots=first, visibility=visibility, split=split, periods=periods
+            )
+
+        def known(first: int) -> VisibleFacts:
+            observed = np.zeros(len(facts), bool)
+            for split in (Period.META_VALIDATION, Period.META_TEST):
+                observed[tasks(split, first).support_facts] = True
+            rule = Visibility.FROZEN if visibility is Visibility.STREAMING else visibility
+            public = public_facts(facts, periods, Period.META_VALIDATION, rule, observed)
+            return VisibleFacts.of(facts.select(public))
+
+        return cls(
+            known(shots),
+            known(1),
+            tasks(Period.META_TRAIN),
+            tasks(Period.META_VALIDATION),
+            shots,
+            visibility,
+        )

@@ -1,0 +1,1 @@
+"""Learning weights: one loop for all models, checkpoints, traces."""

@@ -1,0 +1,97 @@
+"""Training from the command line: a run is made, evaluated, resumed, and protected."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+
+QUICK = ("--model", "transe", "--set", "epochs=3", "--set", "dimension=16")
+
+
+def test_a_trained_run_is_evaluated_by_its_folder(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    trained = run("train", "world:3000", *QUICK, "--shots", 2, "--out", folder, "--json", "-")
+    assert trained.code == 0, trained.err
+    assert json.loads(trained.out)["split"] == "meta-validation"
+    assert "translation 3/3" in trained.err
+    for name in ("config.toml", "model.safetensors", "graph.safetensors", "trace.jsonl", "CARD.md"):
+        assert (folder / name).stat().st_size > 0
+    shown = run("evaluate", folder, "--json", "-")
+    assert shown.code == 0, shown.err
+    result = json.loads(shown.out)
+    assert (result["model"], result["shots"], result["split"]) == ("transe", 2, "meta-test")
+    one = json.loads(run("evaluate", folder, "--shots", 1, "--json", "-").out)
+    assert one["shots"] == 1
+
+
+def test_a_run_is_not_overwritten(run: Run, tmp_path: Path) -> None:
+    assert run("train", "world:3000", *QUICK, "--out", tmp_path).code == 0
+    again = run("train", "world:3000", *QUICK, "--out", tmp_path)
+    assert again.code == 2
+    assert "already holds a run" in again.err
+    other = run("train", "world:3000", *QUICK, "--seed", 5, "--out", tmp_path, "--resume")
+    assert other.code == 2
+    assert "other settings" in other.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "world", "--model", "paths", "--out", "x"], "needs no training"),
+        (["train", "world", "--model", "transe", "--out", "x", "--set", "epochs=0"], "at least 1"),
+        (["evaluate", "world", "--model", "transe"], "has to be trained first"),
+    ],
+)
+def test_mistakes_about_training_are_told(run: Run, words: list[str], told: str) -> None:
+    shown = run(*words)
+    assert shown.code == 2
+    assert told in shown.err
+
+
+def test_a_damaged_run_is_told_and_runs_no_code(run: Run, tmp_path: Path) -> None:
+    run("train", "world:3000", *QUICK, "--out", tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    shown = run("evaluate", tmp_path)
+    assert shown.code == 2
+    assert "model.safetensors cannot be read" in shown.err
+    (tmp_path / "config.toml").write_text("format = 99\n")
+    assert "not written by this version" in run("evaluate", tmp_path).err
+
+
+def test_a_killed_training_resumes_to_the_same_weights(run: Run, tmp_path: Path) -> None:
+    words = ["train", "world:3000", "--model", "transe", "--set", "epochs=40"]
+    words += ["--set", "patience=0", "--device", "cpu"]
+    assert run(*words, "--out", tmp_path / "whole").code == 0
+    cut = tmp_path / "cut"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "metatkgr", *words, "--out", str(cut)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    )
+    trace = cut / "trace.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if trace.exists() and trace.read_text().count("\n") >= 3:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 3 <= trace.read_text().count("\n") < 40, "the training was not cut in the middle"
+    assert not (cut / "model.safetensors").exists()
+    resumed = run(*words, "--out", cut, "--resume")
+    assert resumed.code == 0, resumed.err
+    whole = tmp_path / "whole" / "model.safetensors"
+    assert (cut / "model.safetensors").read_bytes() == whole.read_bytes()
+    losses = [json.loads(line)["loss"] for line in trace.read_text().splitlines()]
+    assert len(losses) == 40
