@@ -2,7 +2,8 @@
 
 from metatkgr.benchmarks import evaluating as _evaluating
 from metatkgr.benchmarks import reading as _reading
+from metatkgr.benchmarks import sampling as _sampling
 from metatkgr.benchmarks.base import Measurement, Workload, available
 
 __all__ = ["Measurement", "Workload", "available"]
-_ = (_evaluating, _reading)
+_ = (_evaluating, _reading, _sampling)
