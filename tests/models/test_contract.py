@@ -40,7 +40,15 @@ def some(questions: Queries, count: int = 60) -> Queries:
     return questions[np.sort(rows)]
 
 
-QUICK = {"epochs": 1}
+QUICK = {
+    "epochs": 1,
+    "dimension": 16,
+    "translation_epochs": 1,
+    "background_epochs": 1,
+    "background_steps": 3,
+    "negatives": 4,
+    "validate_every": 1,
+}
 """Settings that make any training short; only those that a model has are used."""
 
 
@@ -53,9 +61,10 @@ def weights(name: str) -> dict[str, torch.Tensor]:
     return model.state()
 
 
-def made(name: str) -> Model[object]:
+def made(name: str, **changes: object) -> Model[object]:
     fields = {field.name for field in dataclasses.fields(available()[name].settings_type)}
-    return create(name, {key: value for key, value in QUICK.items() if key in fields})
+    wanted = {**QUICK, **changes}
+    return create(name, {key: value for key, value in wanted.items() if key in fields})
 
 
 def usable(name: str) -> Model[object]:
@@ -238,7 +247,7 @@ def test_an_interrupted_training_goes_on_exactly(name: str, tmp_path: Path) -> N
             raise PowerCutError
 
     def fresh() -> TrainableModel[object]:
-        model = create(name, {**QUICK, "epochs": 4})
+        model = made(name, epochs=3, translation_epochs=3)
         assert isinstance(model, TrainableModel)
         return model
 

@@ -21,6 +21,9 @@ def train(
     shots: options.Shots = 3,
     visibility: options.VisibilityName = "entity-split",
     seed: options.Seed = 0,
+    preset: Annotated[
+        str, typer.Option(help="Named settings of the model: default, or paper for metatkgr.")
+    ] = "default",
     set_: options.SetValues = None,
     device: options.Device = "auto",
     resume: Annotated[
@@ -55,7 +58,10 @@ def train(
 
     console = console_for(json_out)
     chosen = create(
-        model, options.parse_assignments(set_ or []), device=options.choose_device(device)
+        model,
+        options.parse_assignments(set_ or []),
+        preset=preset,
+        device=options.choose_device(device),
     )
     if not isinstance(chosen, TrainableModel):
         raise SettingsError(
@@ -74,6 +80,7 @@ def train(
         visibility=visibility,
         seed=seed,
         version=__version__,
+        preset=preset,
         settings=dataclasses.asdict(chosen.settings),
     )
     if resume and (out / "config.toml").exists():

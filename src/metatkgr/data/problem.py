@@ -30,8 +30,11 @@ class Problem:
 
     known: VisibleFacts
     """Facts to learn from, in both directions."""
+    few_shot: VisibleFacts
+    """The facts of background entities and the supports of all others, meta-train entities too: to
+    learn vectors in which those are as new as the entities to come."""
     one_shot: VisibleFacts
-    """The same with only the first support fact of each new entity (the paper's initialisation)."""
+    """The same with only the first fact of each support."""
     train: Tasks
     """Meta-train tasks: supports and queries."""
     validation: Tasks
@@ -56,17 +59,20 @@ class Problem:
                 facts, shots=first, visibility=visibility, split=split, periods=periods
             )
 
-        def known(first: int) -> VisibleFacts:
+        rule = Visibility.FROZEN if visibility is Visibility.STREAMING else visibility
+
+        def learnable(first: int, before: Period) -> VisibleFacts:
+            """Facts of the time (or entities) before a period, and supports from it on."""
             observed = np.zeros(len(facts), bool)
-            for split in (Period.META_VALIDATION, Period.META_TEST):
-                observed[tasks(split, first).support_facts] = True
-            rule = Visibility.FROZEN if visibility is Visibility.STREAMING else visibility
-            public = public_facts(facts, periods, Period.META_VALIDATION, rule, observed)
+            for split in range(before, Period.META_TEST + 1):
+                observed[tasks(Period(split), first).support_facts] = True
+            public = public_facts(facts, periods, before, rule, observed)
             return VisibleFacts.of(facts.select(public))
 
         return cls(
-            known(shots),
-            known(1),
+            learnable(shots, Period.META_VALIDATION),
+            learnable(shots, Period.META_TRAIN),
+            learnable(1, Period.META_TRAIN),
             tasks(Period.META_TRAIN),
             tasks(Period.META_VALIDATION),
             shots,

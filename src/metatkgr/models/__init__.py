@@ -4,9 +4,10 @@ from metatkgr.models import oracle as _oracle
 from metatkgr.models.base import Model, available, create, register
 from metatkgr.models.baselines import recurrency as _recurrency
 from metatkgr.models.baselines import translational as _translational
+from metatkgr.models.metatkgr import model as _metatkgr
 
 __all__ = ["DEFAULT_MODEL", "Model", "available", "create", "register"]
 
 DEFAULT_MODEL = "paths"
 """The model of the product where none is named."""
-_ = (_oracle, _recurrency, _translational)
+_ = (_metatkgr, _oracle, _recurrency, _translational)

@@ -48,6 +48,8 @@ class Model(ABC, Generic[SettingsT]):
     """What the model is called on the command line and in tables."""
     settings_type: ClassVar[type[Any]] = NoSettings
     """A frozen dataclass of the model's settings."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+    """Named sets of settings; 'default' changes nothing."""
     needs_law: ClassVar[bool] = False
     """Whether the model can only be used on a simulated graph, whose law is known."""
 
@@ -109,13 +111,24 @@ def create(
     name: str,
     settings: Mapping[str, Any] | None = None,
     *,
+    preset: str = "default",
     device: torch.device | str = "cpu",
 ) -> Model[Any]:
-    """A model by name, with settings given by name (values may be text, as from a command line)."""
+    """A model by name.
+
+    Args:
+        name: of the model.
+        settings: by name; they win over the preset's. Values may be text, as from a command line.
+        preset: a named set of settings of this model.
+        device: where the model computes.
+    """
     if name not in _REGISTRY:
         raise UnknownNameError("model", name, _REGISTRY)
     model = _REGISTRY[name]
-    return model(parse_settings(model.settings_type, settings or {}), device=device)
+    if preset not in model.presets:
+        raise UnknownNameError(f"preset of {name}", preset, model.presets)
+    chosen = {**model.presets[preset], **(settings or {})}
+    return model(parse_settings(model.settings_type, chosen), device=device)
 
 
 def parse_settings(settings_type: type[Any], given: Mapping[str, Any]) -> Any:

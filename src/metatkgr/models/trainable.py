@@ -59,7 +59,7 @@ class TrainableModel(Model[SettingsT]):
     (or loading), ``prepare``, ``adapt`` and ``score`` work as for any model.
     """
 
-    weights: nn.ParameterDict
+    weights: dict[str, nn.Parameter]
 
     @abstractmethod
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
@@ -75,6 +75,6 @@ class TrainableModel(Model[SettingsT]):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take weights that were saved; the model need not be built before."""
-        self.weights = nn.ParameterDict(
-            {name: nn.Parameter(value.clone()) for name, value in state.items()}
-        ).to(self.device)
+        self.weights = {
+            name: nn.Parameter(value.to(self.device, copy=True)) for name, value in state.items()
+        }

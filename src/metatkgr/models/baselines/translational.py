@@ -24,28 +24,9 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.models.base import register
 from metatkgr.models.trainable import Loss, Phase, TrainableModel
+from metatkgr.models.translation import relation_vectors, score_all
 
-__all__ = ["TransE", "TransESettings", "TranslationPhase", "distances_to_all"]
-
-
-def distances_to_all(points: Tensor, entities: Tensor) -> Tensor:
-    """(Q, E) squared distances between (Q, d) points and (E, d) entities."""
-    return points.square().sum(1, keepdim=True) - 2 * points @ entities.T + entities.square().sum(1)
-
-
-def signed_relations(table: Tensor, directed: Tensor) -> Tensor:
-    """Vectors of directed relations: minus the relation's own for the way back.
-
-    Args:
-        table: (R, d).
-        directed: (...) ids 0..2R-1.
-
-    Returns:
-        (..., d).
-    """
-    count = len(table)
-    sign = 1 - 2 * (directed >= count).to(table.dtype)
-    return table[directed % count] * sign.unsqueeze(-1)
+__all__ = ["TransE", "TransESettings", "TranslationPhase"]
 
 
 @dataclass(frozen=True)
@@ -115,18 +96,18 @@ class TranslationPhase:
     def loss(self, batch: Tensor, generator: torch.Generator) -> Loss:
         """Cross-entropy of the true answer."""
         source, relation, target = batch.unbind(1)
-        points = self.entity[source] + signed_relations(self.relation, relation)
+        points = self.entity[source] + relation_vectors(self.relation, relation)
         if self.settings.negatives:
             drawn = torch.randint(
                 len(self.entity), (self.settings.negatives,), generator=generator
             ).to(points.device)
-            right = (points - self.entity[target]).square().sum(1, keepdim=True)
-            wrong = distances_to_all(points, self.entity[drawn])
-            wrong = wrong.masked_fill(drawn == target.unsqueeze(1), math.inf)
-            scores = -torch.cat([right, wrong], dim=1)
+            right = -(points - self.entity[target]).square().sum(1, keepdim=True)
+            wrong = score_all(points, self.entity[drawn])
+            wrong = wrong.masked_fill(drawn == target.unsqueeze(1), -math.inf)
+            scores = torch.cat([right, wrong], dim=1)
             answer = torch.zeros_like(target)
         else:
-            scores, answer = -distances_to_all(points, self.entity), target
+            scores, answer = score_all(points, self.entity), target
         return Loss(functional.cross_entropy(scores, answer), {})
 
 
@@ -166,4 +147,4 @@ class TransE(TrainableModel[TransESettings]):
         entity, relation = self.weights["entity"], self.weights["relation"]
         asked = torch.from_numpy(queries.relation).to(self.device)
         who = torch.from_numpy(queries.entity).to(self.device)
-        return -distances_to_all(entity[who] + signed_relations(relation, asked), entity)
+        return score_all(entity[who] + relation_vectors(relation, asked), entity)

@@ -1,0 +1,303 @@
+"""The stages of MetaTKGR's training after its tables: background, then meta, from near to far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from metatkgr.data.facts import IntArray
+from metatkgr.data.tasks import Tasks
+from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.negatives import Negatives, fixed_negatives
+from metatkgr.graph.sampler import Sampler, create_sampler
+from metatkgr.models.metatkgr.adaptation import adapt, query_loss
+from metatkgr.models.metatkgr.encoder import encode
+from metatkgr.models.metatkgr.losses import ranking_loss
+from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
+from metatkgr.models.metatkgr.settings import MetaTKGRSettings
+from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
+from metatkgr.models.trainable import Loss
+from metatkgr.models.translation import relation_vectors, translation_score
+
+__all__ = ["BackgroundPhase", "MetaPhase", "SupportTable", "dropout_generator"]
+
+
+def dropout_generator(generator: torch.Generator, device: torch.device) -> torch.Generator:
+    """A generator on ``device`` whose draws follow from the state of ``generator`` on the CPU."""
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    return torch.Generator(device).manual_seed(seed)
+
+
+class BackgroundPhase:
+    """Fit the encoder to the facts of entities that are not new (line 2 of Algorithm 2)."""
+
+    name = "background"
+    patience = 0
+    validate_every = 1
+
+    def __init__(
+        self,
+        weights: dict[str, nn.Parameter],
+        tasks: Tasks,
+        settings: MetaTKGRSettings,
+        device: torch.device,
+    ) -> None:
+        self.weights, self.settings, self.device = weights, settings, device
+        self.epochs, self.learning_rate = settings.background_epochs, settings.background_rate
+        visible = tasks.visible
+        columns = (visible.source, visible.relation, visible.target, visible.time)
+        self.facts = torch.from_numpy(np.stack(columns, axis=1))
+        self.sampler = sampler_for(tasks, settings, device)
+        self.negatives = Negatives(visible, settings.negative_kind)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All weights."""
+        return list(self.weights.values())
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """(B, 4) facts in random order."""
+        order = torch.randperm(len(self.facts), generator=generator)
+        size = self.settings.background_batch
+        yield from torch.split(self.facts[order[: size * self.settings.background_steps]], size)
+
+    def loss(self, batch: Tensor, generator: torch.Generator) -> Loss:
+        """The ranking loss of facts whose ends are encoded just before the fact."""
+        source, relation, target, time = batch.unbind(1)
+        drawn = self.negatives.draw(relation, self.settings.negatives, generator)
+        roots = torch.cat([torch.stack([source, target], 1), drawn], 1).to(self.device)
+        moments = time.to(self.device).unsqueeze(1).expand_as(roots)
+        tree = grow(
+            self.sampler.sample,
+            roots.reshape(-1),
+            moments.reshape(-1),
+            layers=self.settings.layers,
+        )
+        dropout = dropout_generator(generator, self.device)
+        vectors = encode(self.weights, self.settings.encoder, tree, generator=dropout)
+        vectors = vectors.view(*roots.shape, -1)  # (B, 2 + n, d)
+        translation = relation_vectors(self.weights["relation"], relation.to(self.device))
+        score = translation_score(vectors[:, :1], translation.unsqueeze(1), vectors[:, 1:])
+        wrong = roots[:, 2:] != roots[:, 1:2]
+        everything = torch.ones_like(score[:, 0], dtype=torch.bool)
+        value = ranking_loss(score[:, 0], score[:, 1:], everything, wrong, self.settings.ranking)
+        return Loss(value, {})
+
+
+def sampler_for(tasks: Tasks, settings: MetaTKGRSettings, device: torch.device) -> Sampler:
+    """The neighbour sampler over what the tasks of a split may see."""
+    return create_sampler(
+        settings.sampler,
+        GraphIndex.of(tasks.visible, device=device),
+        tasks.supports,
+        budget=settings.budget,
+        window=settings.time_window,
+        generator=torch.Generator(device).manual_seed(0),
+    )
+
+
+class SupportTable:
+    """The supports as padded facts, ready to be picked by entity.
+
+    Args:
+        entity, relation, other, time: (S,) columns of the supports, grouped by entity.
+        entities: E.
+        negatives: how many wrong answers each support fact gets.
+    """
+
+    def __init__(
+        self,
+        entity: IntArray,
+        relation: IntArray,
+        other: IntArray,
+        time: IntArray,
+        *,
+        entities: int,
+        negatives: int,
+    ) -> None:
+        self.columns = [torch.from_numpy(c) for c in (entity, relation, other, time)]
+        self.start = torch.searchsorted(self.columns[0], torch.arange(entities + 1))
+        self.entities, self.negatives = entities, negatives
+
+    def pick(self, entity: Tensor) -> PaddedFacts:
+        """The supports of (T,) entities, on the CPU; an entity without one has no fact."""
+        low, high = self.start[entity], self.start[entity + 1]
+        width = max(int((high - low).max()), 1) if len(entity) else 1
+        ordinal = torch.arange(width).expand(len(entity), width)
+        mask = ordinal < (high - low).unsqueeze(1)
+        row = ((low.unsqueeze(1) + ordinal) * mask).clamp(max=max(len(self.columns[0]) - 1, 0))
+        if len(self.columns[0]) == 0:
+            zeros = torch.zeros_like(row)
+            picked = [zeros, zeros, zeros, zeros]
+        else:
+            picked = [column[row] * mask for column in self.columns]
+        wrong = fixed_negatives(picked[0], ordinal, self.negatives, self.entities)
+        return PaddedFacts(
+            picked[0],
+            picked[1],
+            picked[2],
+            wrong,
+            (wrong != picked[2].unsqueeze(-1)) & mask.unsqueeze(-1),
+            picked[3],
+            mask,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MetaBatch:
+    """Some tasks of one interval."""
+
+    interval: int
+    queries_in_interval: int
+    """|D|."""
+    entity: Tensor
+    """(T,) the tasks."""
+
+
+class MetaPhase:
+    """Meta-training (Algorithm 2): adapt to each support, be judged on queries, near to far."""
+
+    name = "meta"
+
+    def __init__(
+        self,
+        weights: dict[str, nn.Parameter],
+        tasks: Tasks,
+        settings: MetaTKGRSettings,
+        device: torch.device,
+    ) -> None:
+        self.weights, self.settings, self.device = weights, settings, device
+        self.epochs, self.learning_rate = settings.epochs, settings.outer_rate
+        self.patience, self.validate_every = settings.patience, settings.validate_every
+        self.entities, self.relations = len(tasks.facts.entities), len(tasks.facts.relations)
+        s = tasks.supports
+        self.supports = SupportTable(
+            s.entity,
+            s.relation,
+            s.other,
+            s.time,
+            entities=self.entities,
+            negatives=settings.support_negatives,
+        )
+        self.sampler = sampler_for(tasks, settings, device)
+        self.negatives = Negatives(tasks.visible, settings.negative_kind)
+        question = tasks.answers.question
+        time = tasks.questions.time[question]
+        self.intervals = 1 if settings.variant == "static-maml" else settings.intervals
+        interval = _interval_of(time, self.intervals)
+        order = np.lexsort([tasks.questions.entity[question], interval])
+        columns = (
+            tasks.questions.entity[question],
+            tasks.questions.relation[question],
+            tasks.answers.answer,
+            time,
+        )
+        self.queries = [torch.from_numpy(column[order]) for column in columns]
+        self.interval_start = np.searchsorted(interval[order], np.arange(self.intervals + 1))
+        self.prior: Mapping[str, Tensor] = {}
+
+    @property
+    def regularised(self) -> bool:
+        """Whether the PAC-Bayes term is part of the loss."""
+        return self.settings.variant == "full"
+
+    @property
+    def learned(self) -> dict[str, nn.Parameter]:
+        """φ: the weights that meta-training moves."""
+        if self.settings.learn_tables:
+            return self.weights
+        return {key: w for key, w in self.weights.items() if key.startswith("encoder.")}
+
+    def parameters(self) -> list[nn.Parameter]:
+        """φ."""
+        return list(self.learned.values())
+
+    def batches(self, generator: torch.Generator) -> Iterator[MetaBatch]:
+        """All tasks, interval by interval; each interval starts from where the last one ended."""
+        for number in range(self.intervals):
+            low, high = self.interval_start[number : number + 2]
+            entities = torch.unique(self.queries[0][low:high])
+            if len(entities) == 0:
+                continue
+            # φ^(m): what the last interval learned is where this one may not stray far from.
+            self.prior = freeze(self.learned)
+            shuffled = entities[torch.randperm(len(entities), generator=generator)]
+            for part in torch.split(shuffled, self.settings.batch_size):
+                yield MetaBatch(number, int(high - low), part)
+
+    def loss(self, batch: MetaBatch, generator: torch.Generator) -> Loss:
+        """The loss of adapted parameters on the interval's queries, regularised."""
+        settings = self.settings
+        support = self.supports.pick(batch.entity)
+        query = self._draw_queries(batch, generator)
+        tasks = TaskBatch.build(
+            _to(support, self.device),
+            _to(query, self.device),
+            self.sampler.sample,
+            entities=self.entities,
+            relations=self.relations,
+            layers=settings.layers,
+            own_in_support=settings.own_in_support,
+        )
+        dropout = dropout_generator(generator, self.device)
+        adapted = adapt(
+            self.weights,
+            tasks.rows(self.weights),
+            tasks.support,
+            settings.encoder,
+            settings.ranking,
+            learning_rate=settings.inner_rate,
+            steps=settings.inner_steps,
+            second_order=settings.second_order,
+            support_rows=tasks.support_rows,
+            generator=dropout,
+        )
+        empirical = query_loss(
+            adapted, tasks.query, settings.encoder, settings.ranking, generator=dropout
+        ).mean()
+        kl = gaussian_kl(self.learned, self.prior, settings.sigma)
+        count = batch.queries_in_interval
+        value = empirical + complexity(kl, count, settings.delta) if self.regularised else empirical
+        known = empirical.detach()
+        return Loss(
+            value,
+            {
+                "empirical": known,
+                "kl": kl.detach(),
+                "bound": bound(known, kl.detach(), count, settings.delta),
+            },
+        )
+
+    def _draw_queries(self, batch: MetaBatch, generator: torch.Generator) -> PaddedFacts:
+        """Up to F of each task's queries in the interval, each at most once."""
+        low = int(self.interval_start[batch.interval])
+        high = int(self.interval_start[batch.interval + 1])
+        owner = self.queries[0][low:high]
+        first = torch.searchsorted(owner, batch.entity)
+        count = torch.searchsorted(owner, batch.entity, right=True) - first
+        width = min(self.settings.queries_per_task, int(count.max()))
+        # The first of a random order: as many random keys as the longest list, the rest at the end.
+        keys = torch.rand(len(batch.entity), int(count.max()), generator=generator)
+        keys[torch.arange(keys.shape[1]) >= count.unsqueeze(1)] = 2.0
+        place = keys.argsort(1)[:, :width]
+        mask = torch.arange(width) < count.unsqueeze(1)
+        row = low + (first.unsqueeze(1) + place) * mask
+        entity, relation, answer, time = (column[row] for column in self.queries)
+        wrong = self.negatives.draw(relation, self.settings.negatives, generator)
+        usable = (wrong != answer.unsqueeze(-1)) & mask.unsqueeze(-1)
+        return PaddedFacts(entity, relation, answer, wrong, usable, time, mask)
+
+
+def _interval_of(time: IntArray, intervals: int) -> IntArray:
+    """Which of M equal parts of the queries' time span each query falls into."""
+    if len(time) == 0:
+        return time
+    span = int(time.max() - time.min()) + 1
+    return np.asarray((time - time.min()) * intervals // span, np.int64)
+
+
+def _to(facts: PaddedFacts, device: torch.device) -> PaddedFacts:
+    return PaddedFacts(*(tensor.to(device) for tensor in facts))

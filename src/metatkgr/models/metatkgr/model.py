@@ -1,0 +1,197 @@
+"""MetaTKGR as a model: tables and encoder, three stages of training, adaptation at meta-test."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metatkgr.data.problem import Problem
+from metatkgr.data.tasks import Queries
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.sampler import create_sampler
+from metatkgr.models.base import register
+from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
+from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
+from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, SupportTable
+from metatkgr.models.metatkgr.encoder import Tree, encode, initial_encoder
+from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
+from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
+from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.translation import relation_vectors, score_all
+
+__all__ = ["MetaTKGR"]
+
+_CACHE_BYTES = 1 << 30
+"""Candidates' encodings that are kept, for as many moments as fit."""
+
+
+@register
+class MetaTKGR(TrainableModel[MetaTKGRSettings]):
+    r"""Learns how to sample and aggregate temporal neighbours, and adapts it to each new entity.
+
+    .. math:: s(e, r, x, t) = -\lVert h_e(t; \phi_e) + h_r - h_x(t) \rVert^2,
+              \qquad \phi_e = \phi - \eta \nabla_\phi L(\phi, S_e)
+    """
+
+    name = "metatkgr"
+    settings_type = MetaTKGRSettings
+    presets = PRESETS
+
+    def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
+        """Random tables (the translation stage fills them) and a random encoder."""
+        d = self.settings.dimension
+        tables = {
+            name: torch.randn(count, d, generator=generator) / math.sqrt(d)
+            for name, count in (("entity", entities), ("relation", relations))
+        }
+        self.load_state(tables | initial_encoder(self.settings.encoder, generator))
+
+    def phases(self, problem: Problem) -> list[Phase]:
+        """Translation, background, meta; the last is left out for the variant 'fine-tuning'."""
+        settings, weights = self.settings, self.weights
+        stages: list[Phase] = []
+        translation = TransESettings(
+            dimension=settings.dimension,
+            epochs=max(settings.translation_epochs, 1),
+            learning_rate=settings.translation_rate,
+            patience=0,
+        )
+        if settings.translation_epochs:
+            known = problem.one_shot if settings.one_shot else problem.few_shot
+            tables = weights["entity"], weights["relation"]
+            stages.append(TranslationPhase(*tables, known, translation))
+        if settings.background_epochs:
+            stages.append(BackgroundPhase(weights, problem.train, settings, self.device))
+        if settings.variant != "fine-tuning":
+            stages.append(MetaPhase(weights, problem.train, settings, self.device))
+        return stages
+
+    def prepare(self, visible: VisibleFacts) -> Self:
+        """Index the public facts."""
+        self.index_ = GraphIndex.of(visible, device=self.device)
+        self._candidates: dict[int, Tensor] = {}
+        return self
+
+    def adapt(self, supports: Supports) -> Self:
+        """Keep the supports; parameters are adapted to them when an entity is asked about."""
+        settings = self.settings
+        self.sampler_ = create_sampler(
+            settings.sampler,
+            self.index_,
+            supports,
+            budget=settings.budget,
+            window=settings.time_window,
+            generator=torch.Generator(self.device).manual_seed(0),
+        )
+        self.supports_ = SupportTable(
+            supports.entity,
+            supports.relation,
+            supports.other,
+            supports.time,
+            entities=len(self.weights["entity"]),
+            negatives=settings.support_negatives,
+        )
+        self._candidates = {}
+        return self
+
+    @torch.no_grad()
+    def score(self, queries: Queries) -> Tensor:
+        """(Q, E) scores of all candidates, each entity adapted to its own support."""
+        entities = len(self.weights["entity"])
+        scores = torch.empty(len(queries), entities, device=self.device)
+        if len(queries) == 0:
+            return scores
+        entity, column = np.unique(queries.entity, return_inverse=True)
+        batch, place = self._batch(queries, entity, column)
+        adapted = adapt(
+            self.weights,
+            batch.rows(self.weights),
+            batch.support,
+            self.settings.encoder,
+            self.settings.ranking,
+            learning_rate=self.settings.inner_rate,
+            steps=self.settings.inner_steps,
+            second_order=False,
+            support_rows=batch.support_rows,
+        )
+        vectors = encode_tasks(adapted, self.settings.encoder, batch.query.roots)[..., 0, :]
+        task = torch.from_numpy(column).to(self.device)
+        translations = relation_vectors(adapted["relation"], batch.query.relation)
+        asked = (vectors + translations)[task, place]
+        for moment in np.unique(queries.time):
+            rows = torch.from_numpy(np.flatnonzero(queries.time == moment)).to(self.device)
+            if self.settings.candidates == "shared":
+                scores[rows] = score_all(asked[rows], self._encoded(int(moment)))
+            else:
+                for row in rows.tolist():
+                    own = {key: value[task[row]] for key, value in adapted.items()}
+                    exact = self._encoded_by(own, batch, int(task[row]), int(moment))
+                    scores[row] = score_all(asked[row : row + 1], exact)[0]
+        return scores
+
+    def _batch(
+        self, queries: Queries, entity: np.ndarray, column: np.ndarray
+    ) -> tuple[TaskBatch, Tensor]:
+        """The supports of T entities and their questions, padded; and each question's place."""
+        order = np.argsort(column, kind="stable")
+        start = np.searchsorted(column[order], np.arange(len(entity)))
+        place = np.empty(len(column), np.int64)
+        place[order] = np.arange(len(column)) - start[column[order]]
+        shape = (len(entity), int(place.max()) + 1)
+        padded = [np.zeros(shape, np.int64) for _ in range(3)]
+        for target, values in zip(
+            padded, (queries.entity, queries.relation, queries.time), strict=True
+        ):
+            target[column, place] = values
+        mask = np.zeros(shape, bool)
+        mask[column, place] = True
+        who, relation, time = (torch.from_numpy(p).to(self.device) for p in padded)
+        there = torch.from_numpy(mask).to(self.device)
+        nothing = torch.zeros(*shape, 0, dtype=torch.int64, device=self.device)
+        # The asking entity stands in for the answer, which nobody knows here.
+        query = PaddedFacts(who, relation, who, nothing, nothing.bool(), time, there)
+        support = self.supports_.pick(torch.from_numpy(entity))
+        batch = TaskBatch.build(
+            PaddedFacts(*(tensor.to(self.device) for tensor in support)),
+            query,
+            self.sampler_.sample,
+            entities=len(self.weights["entity"]),
+            relations=len(self.weights["relation"]),
+            layers=self.settings.layers,
+            own_in_support=self.settings.own_in_support,
+        )
+        return batch, torch.from_numpy(place).to(self.device)
+
+    def _encoded(self, moment: int) -> Tensor:
+        """(E, d) all entities at a moment, with the parameters that all tasks share."""
+        if moment not in self._candidates:
+            size = self.weights["entity"].numel() * self.weights["entity"].element_size()
+            while self._candidates and (len(self._candidates) + 1) * size > _CACHE_BYTES:
+                del self._candidates[next(iter(self._candidates))]
+            tree = self._tree(moment)
+            self._candidates[moment] = encode(self.weights, self.settings.encoder, tree)
+        return self._candidates[moment]
+
+    def _encoded_by(
+        self, own: dict[str, Tensor], batch: TaskBatch, task: int, moment: int
+    ) -> Tensor:
+        """(E, d) all entities at a moment, with one task's own parameters and rows."""
+        tables = {name: self.weights[name].clone() for name in ("entity", "relation")}
+        for name, ids, mask in (
+            ("entity", batch.entity_ids, batch.entity_mask),
+            ("relation", batch.relation_ids, batch.relation_mask),
+        ):
+            used = mask[task]
+            tables[name][ids[task][used]] = own[name][used]
+        return encode(encoder_part(own) | tables, self.settings.encoder, self._tree(moment))
+
+    def _tree(self, moment: int) -> Tree:
+        """All entities as roots at a moment; nobody sees a support before its time."""
+        everyone = torch.arange(len(self.weights["entity"]), device=self.device)
+        time = torch.full_like(everyone, moment)
+        return grow(self.sampler_.sample, everyone, time, layers=self.settings.layers)

@@ -1,0 +1,61 @@
+"""Relations as translations: the scores that TransE and MetaTKGR share.
+
+    s(e, r, x) = -‖h_e + h_r - h_x‖²
+
+The squared distance is written out: ``torch.cdist`` cannot be differentiated twice.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["relation_vectors", "rows_of", "score_all", "translation_score"]
+
+
+def rows_of(table: Tensor, index: Tensor) -> Tensor:
+    """``table[index]``: (N, d) and (...) to (..., d); or (T, N, d) and (T, ...) to (T, ..., d)."""
+    if table.dim() == 3:
+        tasks, rows, _ = table.shape
+        start = torch.arange(0, tasks * rows, max(rows, 1), device=index.device)
+        index = index + start.reshape(-1, *[1] * (index.dim() - 1))
+        table = table.flatten(0, 1)
+    return functional.embedding(index, table)
+
+
+def relation_vectors(table: Tensor, directed: Tensor) -> Tensor:
+    """Vectors of directed relations; the inverse of r is r + R and has the vector of r, negated.
+
+    A translation backwards is the negative translation, so one table serves both directions.
+
+    Args:
+        table: (R, d) one row per relation; or (T, V, d), those of each task.
+        directed: (...) int64, 0..2R-1; or (T, ...), 0..2V-1.
+
+    Returns:
+        (..., d) vectors; or (T, ..., d).
+    """
+    return rows_of(torch.cat([table, -table], -2), directed)
+
+
+def translation_score(entity: Tensor, relation: Tensor, answer: Tensor) -> Tensor:
+    """-‖entity + relation - answer‖² over the last axis; all (..., d), which may broadcast."""
+    return -(entity + relation - answer).square().sum(-1)
+
+
+def score_all(translated: Tensor, candidates: Tensor) -> Tensor:
+    """Score every candidate: -‖q‖² - ‖c‖² + 2 q·c, one matrix product.
+
+    Not centred first, though that would lose fewer digits: entities without neighbours are all the
+    zero vector, and only products with exact zeros are sure to tie to the last bit.
+
+    Args:
+        translated: (..., Q, d) q = h_e(t) + h_r of each question.
+        candidates: (..., C, d) h_x(t) of each candidate.
+
+    Returns:
+        (..., Q, C) scores.
+    """
+    length = translated.square().sum(-1).unsqueeze(-1) + candidates.square().sum(-1).unsqueeze(-2)
+    return 2 * (translated @ candidates.transpose(-1, -2)) - length

@@ -1,0 +1,226 @@
+"""Meta-training goes over the right queries in the right order, and its parts are switches."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+
+from metatkgr.data.problem import Problem
+from metatkgr.data.tasks import Queries
+from metatkgr.data.world import simulate
+from metatkgr.errors import SettingsError, UnknownNameError
+from metatkgr.evaluation.evaluator import evaluate
+from metatkgr.models import create
+from metatkgr.models.metatkgr.curriculum import MetaPhase, SupportTable
+from metatkgr.models.metatkgr.model import MetaTKGR
+from metatkgr.training.loop import DivergedError, train
+
+SMALL = {
+    "dimension": 16,
+    "translation_epochs": 2,
+    "background_epochs": 1,
+    "background_steps": 2,
+    "epochs": 1,
+    "negatives": 4,
+    "patience": 0,
+}
+
+
+@lru_cache(maxsize=1)
+def problem() -> Problem:
+    return Problem.of(simulate(facts=3000, seed=7), shots=2)
+
+
+def built(**changes: object) -> MetaTKGR:
+    model = create("metatkgr", {**SMALL, **changes})
+    assert isinstance(model, MetaTKGR)
+    known = problem().known
+    model.build(len(known.entities), len(known.relations), torch.Generator().manual_seed(0))
+    return model
+
+
+def meta_phase(model: MetaTKGR) -> MetaPhase:
+    phase = model.phases(problem())[-1]
+    assert isinstance(phase, MetaPhase)
+    return phase
+
+
+def test_intervals_go_from_near_to_far_and_hold_every_query_once() -> None:
+    phase = meta_phase(built(queries_per_task=10_000))
+    tasks = problem().train
+    time = tasks.questions.time[tasks.answers.question]
+    span = time.max() - time.min() + 1
+    seen, last = 0, -1
+    generator = torch.Generator().manual_seed(0)
+    for batch in phase.batches(generator):
+        assert batch.interval >= last
+        last = batch.interval
+        drawn = phase._draw_queries(batch, generator)
+        inside = drawn.time[drawn.mask].numpy() - time.min()
+        assert (inside * phase.intervals // span == batch.interval).all()
+        seen += int(drawn.mask.sum())
+    assert last == 2
+    assert seen == len(tasks.answers)
+
+
+def test_a_task_draws_different_queries_and_no_more_than_it_may() -> None:
+    phase = meta_phase(built(queries_per_task=3))
+    generator = torch.Generator().manual_seed(1)
+    batch = next(iter(phase.batches(generator)))
+    drawn = phase._draw_queries(batch, generator)
+    assert drawn.entity.shape[1] <= 3
+    for row in range(len(batch.entity)):
+        kept = drawn.mask[row]
+        assert set(drawn.entity[row][kept].tolist()) == {int(batch.entity[row])}
+        facts = list(
+            zip(
+                drawn.relation[row][kept].tolist(),
+                drawn.answer[row][kept].tolist(),
+                drawn.time[row][kept].tolist(),
+                strict=True,
+            )
+        )
+        assert len(facts) == len(set(facts))
+
+
+def test_the_prior_is_frozen_when_an_interval_begins() -> None:
+    phase = meta_phase(built())
+    generator = torch.Generator().manual_seed(0)
+    intervals, priors = [], []
+    for batch in phase.batches(generator):
+        if batch.interval not in intervals:
+            intervals.append(batch.interval)
+            priors.append(phase.prior["encoder.attention_time"].clone())
+        with torch.no_grad():
+            phase.weights["encoder.attention_time"] += 1.0
+    assert len(priors) == 3
+    assert not torch.equal(priors[0], priors[1])
+
+
+def test_the_logged_bound_is_the_loss_of_the_full_variant_and_the_term_is_a_switch() -> None:
+    generator = torch.Generator().manual_seed(3)
+    for variant, regularised in (("full", True), ("no-regulariser", False), ("static-maml", False)):
+        phase = meta_phase(built(variant=variant, dropout=0))
+        batch = next(iter(phase.batches(generator)))
+        loss = phase.loss(batch, generator)
+        expected = loss.logged["bound"] if regularised else loss.logged["empirical"]
+        assert float(loss.value.detach()) == pytest.approx(float(expected), rel=1e-5)
+        assert float(loss.logged["kl"]) == 0.0
+        assert phase.intervals == (1 if variant == "static-maml" else 3)
+
+
+def test_fine_tuning_leaves_meta_training_out() -> None:
+    names = [phase.name for phase in built(variant="fine-tuning").phases(problem())]
+    assert names == ["translation", "background"]
+    assert [p.name for p in built().phases(problem())] == ["translation", "background", "meta"]
+
+
+def test_tables_stay_where_they_are_unless_they_are_learned() -> None:
+    for learn in (False, True):
+        model = built(learn_tables=learn, translation_epochs=0, background_epochs=0)
+        before = model.weights["entity"].detach().clone()
+        phase = meta_phase(model)
+        optimiser = torch.optim.Adam(phase.parameters(), lr=0.01)
+        generator = torch.Generator().manual_seed(0)
+        phase.loss(next(iter(phase.batches(generator))), generator).value.backward()
+        optimiser.step()
+        assert torch.equal(before, model.weights["entity"]) is not learn
+
+
+def test_supports_are_picked_by_entity_in_order() -> None:
+    supports = problem().train.supports
+    table = SupportTable(
+        supports.entity,
+        supports.relation,
+        supports.other,
+        supports.time,
+        entities=len(problem().known.entities),
+        negatives=3,
+    )
+    chosen = np.unique(supports.entity)[[3, 0, 5]]
+    picked = table.pick(torch.from_numpy(chosen))
+    for row, entity in enumerate(chosen):
+        own = supports.of(int(entity))
+        kept = picked.mask[row]
+        assert picked.answer[row][kept].tolist() == own.other.tolist()
+        assert picked.relation[row][kept].tolist() == own.relation.tolist()
+        assert picked.time[row][kept].tolist() == own.time.tolist()
+    nobody = table.pick(torch.tensor([0]))
+    assert not nobody.mask.any()
+
+
+def test_exact_and_shared_candidates_agree_without_adaptation_and_differ_with_it() -> None:
+    tasks = problem().validation
+    questions = tasks.questions[np.arange(0, len(tasks.questions), 40)]
+
+    def scores(candidates: str, steps: int) -> torch.Tensor:
+        model = built(candidates=candidates, inner_steps=steps, inner_rate=0.1)
+        return model.prepare(tasks.visible).adapt(tasks.supports).score(questions)
+
+    torch.testing.assert_close(scores("shared", 0), scores("exact", 0), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(scores("shared", 1), scores("exact", 1), rtol=1e-4, atol=1e-4)
+
+
+def test_adaptation_lowers_the_distance_to_the_own_support() -> None:
+    tasks = problem().validation
+    own = tasks.supports
+    rows = np.arange(0, len(own), 5)
+    after = Queries(own.entity[rows], own.relation[rows], own.time[rows] + 1)
+    answers = torch.from_numpy(own.other[rows]).unsqueeze(1)
+
+    def mean_score(steps: int) -> float:
+        model = built(inner_steps=steps, inner_rate=0.05, candidates="exact")
+        model.prepare(tasks.visible).adapt(own)
+        return float(model.score_pairs(after, answers).mean())
+
+    assert mean_score(3) > mean_score(0)
+
+
+def test_training_moves_the_model_above_its_start_on_the_world() -> None:
+    known = problem()
+    model = built()
+    before = evaluate(model, known.validation).summary(resamples=0).mrr
+    model = create("metatkgr", {**SMALL, "translation_epochs": 15, "epochs": 2})
+    assert isinstance(model, MetaTKGR)
+    lines = train(model, known, seed=1)
+    after = evaluate(model, known.validation).summary(resamples=0).mrr
+    assert before is not None
+    assert after is not None
+    assert after > 2 * before
+    meta = [line for line in lines if line["phase"] == "meta"]
+    assert len(meta) == 2
+    assert all(line["bound"] > line["empirical"] for line in meta)
+
+
+def test_a_loss_that_is_not_finite_stops_with_step_and_batch_named() -> None:
+    model = create("metatkgr", {**SMALL, "outer_rate": 1e30, "background_epochs": 0, "epochs": 3})
+    assert isinstance(model, MetaTKGR)
+    with pytest.raises(DivergedError, match=r"phase 'meta', epoch \d+, batch \d+, step \d+"):
+        train(model, problem(), seed=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"variant": "half"},
+        {"sampler": "dfs"},
+        {"negatives": 0},
+        {"attention": "none"},
+        {"window": -1},
+        {"message": "loud"},
+    ],
+)
+def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        create("metatkgr", wrong)
+
+
+def test_presets_are_named_sets_of_settings() -> None:
+    paper = create("metatkgr", preset="paper").settings
+    assert (paper.loss, paper.attention, paper.message) == ("hinge", "printed", "printed")
+    assert create("metatkgr", {"margin": "0.4"}, preset="paper").settings.margin == 0.4
+    with pytest.raises(UnknownNameError, match="paper"):
+        create("metatkgr", preset="papers")
