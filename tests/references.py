@@ -169,8 +169,10 @@ def graphs(draw: st.DrawFn, max_facts: int = 45) -> Facts:
     """Small random graphs in which entities keep emerging."""
     steps = draw(st.integers(8, 24))
     rows = []
-    for _ in range(draw(st.integers(6, max_facts))):
-        t = draw(st.integers(0, steps))
+    # Most facts are late: queries are facts of entities that emerged in the last quarter.
+    moments = st.one_of(st.integers(0, steps), *[st.integers(steps * 3 // 4, steps)] * 2)
+    for _ in range(draw(st.integers(8, max_facts))):
+        t = draw(moments)
         # Later facts may use later-numbered entities: new ones emerge in every period.
         newest = min(ENTITIES - 1, 1 + t * ENTITIES // (steps + 1))
         s, o = draw(st.integers(0, newest)), draw(st.integers(0, newest))

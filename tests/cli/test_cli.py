@@ -155,7 +155,7 @@ def test_skipped_rows_are_reported_in_a_file(run: Run, tmp_path: Path) -> None:
     assert refused.code == 2
     assert "not a date" in refused.err
     assert "--skip-bad-rows" in refused.err
-    shown = run("evaluate", path, "--skip-bad-rows", report, "--json", "-")
+    shown = run("evaluate", path, "--skip-bad-rows", "--bad-rows-report", report, "--json", "-")
     assert shown.code == 0, shown.err
     assert "Skipped 1 of 3,001 rows" in shown.err
     assert json.loads(report.read_text())["rows_bad"] == 1

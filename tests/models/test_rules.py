@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 import metatkgr.graph.history as history
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.models import create
 from references import (
     ENTITIES,
@@ -64,3 +68,35 @@ def test_walks_counted_in_small_blocks_are_the_same(facts: Facts) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "_LARGEST_EXPANSION", 3)
         assert torch.equal(model.score(tasks.questions), whole)
+
+
+@pytest.mark.parametrize("rule", ["recurrency", "paths"])
+@given(facts=graphs(), visibility=visibilities, shots=st.integers(1, 3), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_changing_or_removing_every_invisible_fact_changes_no_score(
+    rule: str, facts: Facts, visibility: str, shots: int, seed: int
+) -> None:
+    tasks = Tasks.build(facts, shots=shots, visibility=visibility)
+    literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
+    scores = create(rule).prepare(tasks.visible).adapt(tasks.supports).score(tasks.questions)
+    generator = np.random.default_rng(seed)
+    rows = tuples(facts)
+    for number in range(min(len(tasks.questions), 8)):
+        question = tasks.questions[number : number + 1]
+        entity, time = int(question.entity[0]), int(question.time[0])
+        allowed = set(literal.visible(entity, time))
+        seen = np.array([row in allowed for row in rows])
+        own = tasks.supports.of(entity)
+        # only what is visible, and nothing else in the world
+        alone = create(rule).prepare(VisibleFacts.of(facts.select(seen))).adapt(own)
+        assert torch.equal(alone.score(question)[0], scores[number])
+        # what is public but still to come, changed at random
+        later = ~seen & (facts.time >= time)
+        other = dataclasses.replace(
+            facts,
+            subject=np.where(later, generator.integers(0, ENTITIES, len(facts)), facts.subject),
+            relation=np.where(later, generator.integers(0, RELATIONS, len(facts)), facts.relation),
+            object=np.where(later, generator.integers(0, ENTITIES, len(facts)), facts.object),
+        )
+        changed = create(rule).prepare(VisibleFacts.of(other.select(seen | later))).adapt(own)
+        assert torch.equal(changed.score(question)[0], scores[number])

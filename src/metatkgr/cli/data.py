@@ -19,18 +19,14 @@ __all__ = ["app", "load_for_command"]
 app = typer.Typer(help="Datasets: list, fetch, describe, draw, simulate.", no_args_is_help=True)
 
 
-def load_for_command(
-    data: str, reading: dict[str, Any], report: Path | None, console: Console
-) -> Facts:
-    """Load DATA; rows that were skipped are told and, where asked for, written to ``report``."""
+def load_for_command(data: str, reading: dict[str, Any], report: Path, console: Console) -> Facts:
+    """Load DATA; where bad rows were to be skipped, tell about them and write ``report``."""
     facts, rows = sources.load_with_report(data, **reading)
-    if rows is not None and report is not None:
+    if rows is not None and reading.get("skip_bad_rows"):
         rows.write(report)
-        if rows.total:
-            console.print(
-                f"Skipped {rows.total:,} of {rows.rows_in_file:,} rows; see {report}.",
-                style="yellow",
-            )
+        console.print(
+            f"Skipped {rows.total:,} of {rows.rows_in_file:,} rows; see {report}.", style="yellow"
+        )
     return facts
 
 
@@ -103,14 +99,15 @@ def stats(
     unit: options.Unit = "auto",
     ids: options.Ids = None,
     clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = None,
+    skip_bad_rows: options.SkipBadRows = False,
+    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
 ) -> None:
     """Count facts, entities, periods and tasks, beside the paper's numbers where it has them."""
     from metatkgr.data.statistics import DatasetStatistics
 
     console = console_for(json_out)
     reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
-    facts = load_for_command(data, reading, skip_bad_rows, console)
+    facts = load_for_command(data, reading, bad_rows_report, console)
     statistics = DatasetStatistics.of(facts)
     console.print(plain_table(facts.name, ["", "here", "in the paper"], statistics.table()))
     emit_json(json_out, statistics.to_json())
@@ -127,14 +124,15 @@ def plot(
     unit: options.Unit = "auto",
     ids: options.Ids = None,
     clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = None,
+    skip_bad_rows: options.SkipBadRows = False,
+    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
 ) -> None:
     """Draw entities over time, and how many facts a new entity has (SVG and PNG)."""
     from metatkgr.experiments.dataset_figures import plot_dataset
 
     console = console_for(json_out)
     reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
-    facts = load_for_command(data, reading, skip_bad_rows, console)
+    facts = load_for_command(data, reading, bad_rows_report, console)
     files = plot_dataset(facts, out)
     for file in files:
         console.print(str(file))

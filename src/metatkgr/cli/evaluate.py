@@ -55,7 +55,8 @@ def evaluate(
     unit: options.Unit = "auto",
     ids: options.Ids = None,
     clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = None,
+    skip_bad_rows: options.SkipBadRows = False,
+    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
 ) -> None:
     """Rank all queries of a split under both filters.
 
@@ -94,7 +95,7 @@ def evaluate(
                 f"{chosen.name} has to be trained first: metatkgr train {data} --model "
                 f"{chosen.name} --out RUN, then metatkgr evaluate RUN"
             )
-        facts = load_for_command(data, reading, skip_bad_rows, console)
+        facts = load_for_command(data, reading, bad_rows_report, console)
     loaded = time.perf_counter() - begin
     result = evaluation_of(
         facts,

@@ -11,6 +11,8 @@ import typer
 from metatkgr.errors import SettingsError
 
 __all__ = [
+    "BAD_ROWS_REPORT",
+    "BadRowsReport",
     "Clip",
     "Columns",
     "Data",
@@ -104,14 +106,23 @@ Clip = Annotated[
     ),
 ]
 SkipBadRows = Annotated[
-    Path | None,
+    bool,
     typer.Option(
-        metavar="REPORT",
-        help="Go on without the rows that cannot be read, and write a report of them to REPORT "
-        "(.json or text).",
+        "--skip-bad-rows",
+        help="Go on without the rows that cannot be read, and write a report of them.",
         rich_help_panel=_READING,
     ),
 ]
+BadRowsReport = Annotated[
+    Path,
+    typer.Option(
+        "--bad-rows-report",
+        metavar="FILE",
+        help="Where that report goes: .json, or text.",
+        rich_help_panel=_READING,
+    ),
+]
+BAD_ROWS_REPORT = Path("bad-rows.json")
 
 
 def reading(
@@ -121,7 +132,7 @@ def reading(
     unit: str,
     ids: bool | None,
     clip: str | None,
-    skip_bad_rows: Path | None,
+    skip_bad_rows: bool,
 ) -> dict[str, Any]:
     """The reading options of a command line as fields of ``ReadOptions``, defaults left out."""
     given: dict[str, Any] = {
@@ -131,7 +142,7 @@ def reading(
         "unit": None if unit == "auto" else unit,
         "ids": ids,
         "clip": None if clip is None else _clip(clip),
-        "skip_bad_rows": True if skip_bad_rows is not None else None,
+        "skip_bad_rows": skip_bad_rows or None,
     }
     return {key: value for key, value in given.items() if value is not None}
 

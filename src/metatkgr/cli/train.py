@@ -36,7 +36,8 @@ def train(
     unit: options.Unit = "auto",
     ids: options.Ids = None,
     clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = None,
+    skip_bad_rows: options.SkipBadRows = False,
+    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
 ) -> None:
     """Train a model and save it as a run, which `metatkgr evaluate` takes in place of data.
 
@@ -72,7 +73,7 @@ def train(
             f"{out} already holds a run; choose another folder, or --resume to go on with it"
         )
     reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
-    facts = load_for_command(data, reading, skip_bad_rows, console)
+    facts = load_for_command(data, reading, bad_rows_report, console)
     config = RunConfig(
         dataset=facts.name,
         model=model,

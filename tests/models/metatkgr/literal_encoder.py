@@ -34,7 +34,10 @@ def literal_encode(
             for part in ("root", "neighbour", "relation", "time")
         ]
     )
-    W = parameters["encoder.weight"][layer - 1]
+    if settings.message == "gate":
+        W = parameters["encoder.gate"][layer - 1] * torch.eye(settings.dimension)
+    else:
+        W = parameters["encoder.weight"][layer - 1]
     root = literal_encode(parameters, settings, node, layer - 1)
     scores, messages = [], []
     for relation, age, neighbour in node.neighbours:
@@ -45,7 +48,7 @@ def literal_encode(
         if settings.attention == "leaky" and q < 0:
             q = 0.2 * q
         scores.append(q)
-        if settings.message == "residual":
+        if settings.message != "printed":
             vector = vector - directed_vector(parameters["relation"], relation) - root
         messages.append(vector @ W)
     output = torch.zeros_like(root)
@@ -65,7 +68,11 @@ def random_parameters(
     """Parameters far from zero everywhere, so that every one of them matters."""
     generator = torch.Generator().manual_seed(3)
     layers, d = settings.layers, settings.dimension
-    shapes = {"encoder.weight": (layers, d, d), "entity": (entities, d), "relation": (relations, d)}
+    shapes: dict[str, tuple[int, ...]] = {"entity": (entities, d), "relation": (relations, d)}
+    if settings.message == "gate":
+        shapes["encoder.gate"] = (layers, 1)
+    else:
+        shapes["encoder.weight"] = (layers, d, d)
     for part in ("root", "neighbour", "relation", "time"):
         shapes[f"encoder.attention_{part}"] = (layers, d)
     shapes |= {"encoder.frequency": (d,), "encoder.phase": (d,)}

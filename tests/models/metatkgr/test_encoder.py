@@ -54,7 +54,7 @@ def to_tree(nodes: list[Node], depth: int, budget: int, shape: tuple[int, ...]) 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("attention", ["printed", "leaky"])
-@pytest.mark.parametrize("message", ["printed", "residual"])
+@pytest.mark.parametrize("message", ["printed", "residual", "gate"])
 @pytest.mark.parametrize("self_term", [False, True])
 def test_the_encoder_equals_a_literal_loop_over_neighbours(
     layers: int, attention: str, message: str, self_term: bool

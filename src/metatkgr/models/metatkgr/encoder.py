@@ -37,7 +37,7 @@ from metatkgr.models.translation import relation_vectors, rows_of
 __all__ = ["EncoderSettings", "Hop", "Tree", "encode", "initial_encoder"]
 
 ATTENTIONS = ("printed", "leaky")
-MESSAGES = ("printed", "residual")
+MESSAGES = ("printed", "residual", "gate")
 _SLOPE = 0.2
 
 
@@ -56,7 +56,8 @@ class EncoderSettings:
     """What a neighbour says. 'printed': its own vector, and the sum goes through W and ReLU; the
     relation is heard in the attention alone. 'residual': where it would have the root be, less
     where the root is, h_i - h_{r_i} - h_e, which a true translation makes zero; the sum goes
-    through W, which starts at zero, so that training starts from the table."""
+    through W, which starts at zero, so that training starts from the table. 'gate': the same with
+    one number in place of W, which cannot learn the training entities by heart."""
     self_term: bool = True
     """Whether each layer adds the root's own vector h^{l-1}_e(t); with one layer that is its row of
     the table. Without it, as printed, an entity with no visible neighbour is the zero vector."""
@@ -111,13 +112,18 @@ def initial_encoder(settings: EncoderSettings, generator: torch.Generator) -> di
     ``time_encoding``.
 
     Returns:
-        ``encoder.weight`` (L, d, d); ``encoder.attention_{root,neighbour,relation,time}`` (L, d);
+        ``encoder.weight`` (L, d, d), or ``encoder.gate`` (L, 1);
+        ``encoder.attention_{root,neighbour,relation,time}`` (L, d);
         ``encoder.frequency`` and ``encoder.phase`` (d,), shared by the layers.
     """
     layers, d = settings.layers, settings.dimension
     reach = math.sqrt(3 / d)
     weight = (torch.rand(layers, d, d, generator=generator) * 2 - 1) * reach
-    parameters = {"encoder.weight": weight if settings.message == "printed" else weight * 0}
+    parameters = {
+        "printed": {"encoder.weight": weight},
+        "residual": {"encoder.weight": torch.zeros(layers, d, d)},
+        "gate": {"encoder.gate": torch.zeros(layers, 1)},
+    }[settings.message]
     for part in ("root", "neighbour", "relation", "time"):
         noise = torch.randn(layers, d, generator=generator)
         parameters[f"encoder.attention_{part}"] = noise * math.sqrt(2 / (4 * d + 1))
@@ -182,7 +188,7 @@ def _encode(
     score = score + _dot(root, to_root).unsqueeze(-1)
     if settings.attention == "leaky":
         score = functional.leaky_relu(score, _SLOPE)
-    residual = settings.message == "residual"
+    residual = settings.message != "printed"
     if residual:
         neighbour = neighbour - relation_vectors(parameters["relation"], hop.relation)
     share = _masked_softmax(score, hop.mask)
@@ -190,7 +196,14 @@ def _encode(
     if residual:
         message = message - share.sum(-1, keepdim=True) * root  # nothing where nobody speaks
     message = _dropout(message, settings.dropout, generator)
-    output = _multiply(message, _of_layer(parameters["encoder.weight"], -3, layer))
+    if settings.message == "gate":
+        gate = _of_layer(parameters["encoder.gate"], -2, layer)
+        # (1,) shared, or (T, 1): one for each task, whatever comes after the task axis
+        output = message * (
+            gate if gate.dim() == 1 else gate.reshape(-1, *[1] * (message.dim() - 1))
+        )
+    else:
+        output = _multiply(message, _of_layer(parameters["encoder.weight"], -3, layer))
     if not residual:
         output = torch.relu(output)
     return output + root if settings.self_term else output

@@ -24,12 +24,13 @@ class MetaTKGRSettings:
     """L, layers of the encoder."""
     attention: str = "leaky"
     """'printed' (linear: the root's own part cancels) or 'leaky'."""
-    message: str = "residual"
-    """What a neighbour says: 'printed' (its vector, as in the paper) or 'residual' (how far the
-    root is from where the neighbour and their relation would have it)."""
+    message: str = "gate"
+    """What a neighbour says: 'printed' (its vector, as in the paper), 'residual' (how far the root
+    is from where the neighbour and their relation would have it) or 'gate' (the same, weighted by
+    one number instead of a matrix)."""
     self_term: bool = True
     """Whether an entity's own vector is added to what its neighbours say."""
-    dropout: float = 0.1
+    dropout: float = 0.0
     """Share of a message that is dropped in training."""
     sampler: str = "bfs"
     """'bfs' (the paper's), 'recent' or 'uniform'."""
@@ -43,7 +44,7 @@ class MetaTKGRSettings:
     """γ of the hinge."""
     reduction: str = "mean"
     """'sum' (the paper's) or 'mean' over facts."""
-    negatives: int = 64
+    negatives: int = 32
     """Wrong answers for each query fact."""
     negative_kind: str = "mixed"
     """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
@@ -58,7 +59,7 @@ class MetaTKGRSettings:
     """Epochs of that stage."""
     translation_rate: float = 0.005
     """Learning rate of that stage."""
-    background_epochs: int = 4
+    background_epochs: int = 0
     """Epochs of the encoder on the facts of old entities."""
     background_batch: int = 256
     """Facts in a batch of that stage."""
@@ -71,7 +72,7 @@ class MetaTKGRSettings:
     of meta-train entities by heart, which helps no new entity; the encoder cannot."""
     epochs: int = 50
     """Epochs of meta-training."""
-    batch_size: int = 20
+    batch_size: int = 256
     """Tasks in a batch."""
     queries_per_task: int = 8
     """At most so many queries of a task in a batch, drawn anew each time."""
@@ -81,7 +82,7 @@ class MetaTKGRSettings:
     """Gradient steps of the inner optimisation."""
     second_order: bool = True
     """Whether the outer gradient goes through the inner one."""
-    outer_rate: float = 0.001
+    outer_rate: float = 0.01
     """β of the outer optimisation."""
     intervals: int = 3
     """M, the intervals of the queries' time span, near to far."""
@@ -160,6 +161,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "one_shot": True,
         "inner_rate": 0.0001,
         "outer_rate": 0.0001,
+        "background_epochs": 4,
         "background_rate": 0.0001,
         "batch_size": 20,
         "epochs": 50,
