@@ -95,3 +95,21 @@ def test_a_killed_training_resumes_to_the_same_weights(run: Run, tmp_path: Path)
     assert (cut / "model.safetensors").read_bytes() == whole.read_bytes()
     losses = [json.loads(line)["loss"] for line in trace.read_text().splitlines()]
     assert len(losses) == 40
+
+
+def test_runs_on_the_same_queries_are_compared(run: Run, tmp_path: Path) -> None:
+    short, long = tmp_path / "short", tmp_path / "long"
+    run("train", "world:3000", *QUICK, "--out", short)
+    words = ("--model", "transe", "--set", "epochs=15", "--set", "dimension=16")
+    run("train", "world:3000", *words, "--out", long)
+    shown = run("compare", long, short, "--json", "-")
+    assert shown.code == 0, shown.err
+    first, second = json.loads(shown.out)
+    assert first["first_minus_this"] is None
+    difference, low, high = second["first_minus_this"]
+    assert difference == pytest.approx(first["mrr"] - second["mrr"])
+    assert low <= difference <= high
+    run("train", "world:3000", *QUICK, "--shots", 1, "--out", tmp_path / "one")
+    refused = run("compare", long, tmp_path / "one")
+    assert refused.code == 2
+    assert "other queries" in refused.err

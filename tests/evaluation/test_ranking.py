@@ -14,7 +14,7 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.evaluation.filters import FILTERS, TrueAnswers, true_answers
 from metatkgr.evaluation.ranking import NonFiniteScoreError, check_finite, filtered_ranks
-from metatkgr.evaluation.statistics import bootstrap_interval, summarise
+from metatkgr.evaluation.statistics import bootstrap_interval, paired_difference, summarise
 from metatkgr.models import create
 from references import (
     ENTITIES,
@@ -155,3 +155,19 @@ def test_the_bootstrap_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) ->
     whole = bootstrap_interval(total, size, resamples=100, seed=3)
     monkeypatch.setattr("metatkgr.evaluation.statistics._CELLS", 30)
     assert bootstrap_interval(total, size, resamples=100, seed=3) == whole
+
+
+def test_a_paired_difference_sees_what_two_separate_intervals_hide() -> None:
+    generator = np.random.default_rng(2)
+    entity = np.repeat(np.arange(80), 5)
+    # entities differ a lot; the second model is a little worse on every one of them
+    one = np.repeat(generator.integers(1, 30, 80), 5).astype(float)
+    other = one * 1.2
+    difference, low, high = paired_difference(one, other, entity)
+    assert difference == pytest.approx(float((1 / one - 1 / other).mean()))
+    assert 0 < low < difference < high
+    separate = [summarise(ranks, entity).mrr_ci95 for ranks in (one, other)]
+    assert separate[0] is not None
+    assert separate[1] is not None
+    assert separate[0][0] < separate[1][1]
+    assert paired_difference(one, one, entity) == (0.0, 0.0, 0.0)

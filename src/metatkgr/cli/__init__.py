@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from metatkgr.cli.bench import bench as bench_command
+from metatkgr.cli.compare import compare as compare_command
 from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
@@ -31,6 +32,7 @@ app.command("demo")(demo_command)
 app.add_typer(data_app, name="data")
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
+app.command("compare")(compare_command)
 app.command("bench")(bench_command)
 
 

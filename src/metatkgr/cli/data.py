@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from metatkgr.cli import options
 from metatkgr.cli.output import console_for, emit_json, plain_table
+from metatkgr.cli.reading import Reading, reads_data
 from metatkgr.data import catalog, sources
-from metatkgr.data.facts import Facts
 
-__all__ = ["app", "load_for_command"]
+__all__ = ["app"]
 
 app = typer.Typer(help="Datasets: list, fetch, describe, draw, simulate.", no_args_is_help=True)
-
-
-def load_for_command(data: str, reading: dict[str, Any], report: Path, console: Console) -> Facts:
-    """Load DATA; where bad rows were to be skipped, tell about them and write ``report``."""
-    facts, rows = sources.load_with_report(data, **reading)
-    if rows is not None and reading.get("skip_bad_rows"):
-        rows.write(report)
-        console.print(
-            f"Skipped {rows.total:,} of {rows.rows_in_file:,} rows; see {report}.", style="yellow"
-        )
-    return facts
 
 
 @app.command("list")
@@ -90,49 +78,37 @@ def fetch(
 
 
 @app.command("stats")
+@reads_data
 def stats(
     data: options.Data,
     json_out: options.JsonOut = None,
-    columns: options.Columns = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
-    unit: options.Unit = "auto",
-    ids: options.Ids = None,
-    clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
+    *,
+    reading: Reading,
 ) -> None:
     """Count facts, entities, periods and tasks, beside the paper's numbers where it has them."""
     from metatkgr.data.statistics import DatasetStatistics
 
     console = console_for(json_out)
-    reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
-    facts = load_for_command(data, reading, bad_rows_report, console)
+    facts = reading.load(data, console)
     statistics = DatasetStatistics.of(facts)
     console.print(plain_table(facts.name, ["", "here", "in the paper"], statistics.table()))
     emit_json(json_out, statistics.to_json())
 
 
 @app.command("plot")
+@reads_data
 def plot(
     data: options.Data,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("figures"),
     json_out: options.JsonOut = None,
-    columns: options.Columns = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
-    unit: options.Unit = "auto",
-    ids: options.Ids = None,
-    clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
+    *,
+    reading: Reading,
 ) -> None:
     """Draw entities over time, and how many facts a new entity has (SVG and PNG)."""
     from metatkgr.experiments.dataset_figures import plot_dataset
 
     console = console_for(json_out)
-    reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
-    facts = load_for_command(data, reading, bad_rows_report, console)
+    facts = reading.load(data, console)
     files = plot_dataset(facts, out)
     for file in files:
         console.print(str(file))

@@ -9,10 +9,12 @@ import typer
 
 from metatkgr.cli import options
 from metatkgr.cli.output import console_for, emit_json, metric_table, progress_bar
+from metatkgr.cli.reading import Reading, reads_data
 
 __all__ = ["evaluate", "evaluation_of"]
 
 
+@reads_data
 def evaluate(
     data: Annotated[
         str,
@@ -49,14 +51,8 @@ def evaluate(
         bool, typer.Option(help="Add metrics per relation and per time step to the JSON.")
     ] = False,
     json_out: options.JsonOut = None,
-    columns: options.Columns = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
-    unit: options.Unit = "auto",
-    ids: options.Ids = None,
-    clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
+    *,
+    reading: Reading,
 ) -> None:
     """Rank all queries of a split under both filters.
 
@@ -65,7 +61,6 @@ def evaluate(
 
     Example: `metatkgr evaluate YAGO --model recurrency --shots 3 --json -`
     """
-    from metatkgr.cli.data import load_for_command
     from metatkgr.errors import SettingsError
     from metatkgr.models import DEFAULT_MODEL, create
     from metatkgr.models.trainable import TrainableModel
@@ -73,12 +68,11 @@ def evaluate(
 
     console = console_for(json_out)
     where = options.choose_device(device)
-    reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
     settings = options.parse_assignments(set_ or [])
     chosen: Any
     begin = time.perf_counter()
     if is_run(data):
-        if reading or settings or model:
+        if reading.fields or settings or model:
             raise SettingsError(
                 f"{data} is a run: its model, settings and facts are chosen already"
             )
@@ -95,7 +89,7 @@ def evaluate(
                 f"{chosen.name} has to be trained first: metatkgr train {data} --model "
                 f"{chosen.name} --out RUN, then metatkgr evaluate RUN"
             )
-        facts = load_for_command(data, reading, bad_rows_report, console)
+        facts = reading.load(data, console)
     loaded = time.perf_counter() - begin
     result = evaluation_of(
         facts,

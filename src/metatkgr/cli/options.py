@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from metatkgr.errors import SettingsError
 
 __all__ = [
-    "BAD_ROWS_REPORT",
-    "BadRowsReport",
-    "Clip",
-    "Columns",
     "Data",
-    "Delimiter",
     "Device",
-    "Header",
-    "Ids",
     "JsonOut",
     "Seed",
     "SetValues",
     "Shots",
-    "SkipBadRows",
-    "Unit",
     "VisibilityName",
     "choose_device",
     "parse_assignments",
-    "reading",
 ]
-
-_READING = "Reading files"
 
 Data = Annotated[
     str,
@@ -62,96 +49,6 @@ SetValues = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the model; repeatable."),
 ]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="S,R,O,T[,END]",
-        help="Names or positions (from 0) of the subject, relation, object, time and end columns.",
-        rich_help_panel=_READING,
-    ),
-]
-Delimiter = Annotated[
-    str | None, typer.Option(help="Character between cells.", rich_help_panel=_READING)
-]
-Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="Whether the first row holds names (found out when not given).",
-        rich_help_panel=_READING,
-    ),
-]
-Unit = Annotated[
-    str,
-    typer.Option(
-        "--time-unit",
-        help="One time step: hour, day, week, month, year, step (plain integers) or auto.",
-        rich_help_panel=_READING,
-    ),
-]
-Ids = Annotated[
-    bool | None,
-    typer.Option(
-        "--ids/--names",
-        help="Whether cells are integer ids (of entity2id.txt, relation2id.txt) or names.",
-        rich_help_panel=_READING,
-    ),
-]
-Clip = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FIRST..LAST",
-        help="Keep interval facts to this range; open ends reach to it.",
-        rich_help_panel=_READING,
-    ),
-]
-SkipBadRows = Annotated[
-    bool,
-    typer.Option(
-        "--skip-bad-rows",
-        help="Go on without the rows that cannot be read, and write a report of them.",
-        rich_help_panel=_READING,
-    ),
-]
-BadRowsReport = Annotated[
-    Path,
-    typer.Option(
-        "--bad-rows-report",
-        metavar="FILE",
-        help="Where that report goes: .json, or text.",
-        rich_help_panel=_READING,
-    ),
-]
-BAD_ROWS_REPORT = Path("bad-rows.json")
-
-
-def reading(
-    columns: str | None,
-    delimiter: str | None,
-    header: bool | None,
-    unit: str,
-    ids: bool | None,
-    clip: str | None,
-    skip_bad_rows: bool,
-) -> dict[str, Any]:
-    """The reading options of a command line as fields of ``ReadOptions``, defaults left out."""
-    given: dict[str, Any] = {
-        "columns": None if columns is None else tuple(c.strip() for c in columns.split(",")),
-        "delimiter": "\t" if delimiter in ("\\t", "tab") else delimiter,
-        "header": header,
-        "unit": None if unit == "auto" else unit,
-        "ids": ids,
-        "clip": None if clip is None else _clip(clip),
-        "skip_bad_rows": skip_bad_rows or None,
-    }
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _clip(text: str) -> tuple[str, str]:
-    first, dots, last = text.partition("..")
-    if not dots or not first.strip() or not last.strip():
-        raise SettingsError(f"--clip takes FIRST..LAST, as in 1786..2017, not {text!r}")
-    return first.strip(), last.strip()
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:

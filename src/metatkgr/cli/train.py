@@ -10,10 +10,12 @@ import typer
 
 from metatkgr.cli import options
 from metatkgr.cli.output import console_for, emit_json, metric_table
+from metatkgr.cli.reading import Reading, reads_data
 
 __all__ = ["train"]
 
 
+@reads_data
 def train(
     data: options.Data,
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
@@ -30,14 +32,8 @@ def train(
         bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
     ] = False,
     json_out: options.JsonOut = None,
-    columns: options.Columns = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
-    unit: options.Unit = "auto",
-    ids: options.Ids = None,
-    clip: options.Clip = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    bad_rows_report: options.BadRowsReport = options.BAD_ROWS_REPORT,
+    *,
+    reading: Reading,
 ) -> None:
     """Train a model and save it as a run, which `metatkgr evaluate` takes in place of data.
 
@@ -45,7 +41,6 @@ def train(
 
     Example: `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
     """
-    from metatkgr.cli.data import load_for_command
     from metatkgr.cli.evaluate import evaluation_of
     from metatkgr.data.problem import Problem
     from metatkgr.errors import SettingsError
@@ -72,8 +67,7 @@ def train(
         raise SettingsError(
             f"{out} already holds a run; choose another folder, or --resume to go on with it"
         )
-    reading = options.reading(columns, delimiter, header, unit, ids, clip, skip_bad_rows)
-    facts = load_for_command(data, reading, bad_rows_report, console)
+    facts = reading.load(data, console)
     config = RunConfig(
         dataset=facts.name,
         model=model,
