@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError
 from metatkgr.evaluation.filters import FILTERS
@@ -55,6 +58,7 @@ def read_results(folder: Path) -> list[Result]:
 
 def results_page(results: Iterable[Result]) -> str:
     """The page in Markdown."""
+    results = list(results)
     by_run = {(r["dataset"], r["model"], r["shots"], r["visibility"]): r for r in results}
     lines = [
         "# Results",
@@ -66,6 +70,9 @@ def results_page(results: Iterable[Result]) -> str:
         "metatkgr evaluate DATASET --model RULE --shots K --visibility V"
         " --json results/rules/DATASET-V-K-RULE.json",
         "```",
+        "",
+        "Learned models, by `metatkgr train DATASET --model NAME --seed N --out RUN` and",
+        "`metatkgr evaluate RUN`, are means ± standard deviations over seeds, without interval.",
         "",
         "The rules have no randomness, so there is one run of each; intervals (95 %) are by",
         "bootstrap over entities. Split: meta-test. Cells: MRR (interval) / H@1 / H@3 / H@10.",
@@ -88,6 +95,7 @@ def results_page(results: Iterable[Result]) -> str:
                     better += sum(ours > theirs for ours, theirs in wins)
                     total += 4
             rows.append([f"`{rule}`", *cells])
+        rows += _learned_rows(results, shots)
         lines += ["", f"{shots}-shot:", "", *_table(["", *DATASETS], rows)]
     lines += [
         "",
@@ -113,6 +121,35 @@ def results_page(results: Iterable[Result]) -> str:
                 ]
                 lines += ["", f"{shots}-shot:", "", *_table(heads, rows)]
     return "\n".join(lines) + "\n"
+
+
+def _learned_rows(results: list[Result], shots: int) -> list[list[str]]:
+    """A row for each learned model that has runs of this many shots on all datasets."""
+    rows = []
+    for model in sorted({r["model"] for r in results} - set(RULES)):
+        cells = []
+        for dataset in DATASETS:
+            wanted = (dataset, model, shots, "entity-split")
+            runs = [
+                _values(r["metrics"]["static"]["all"])
+                for r in results
+                if (r["dataset"], r["model"], r["shots"], r["visibility"]) == wanted
+            ]
+            if runs:
+                cells.append(_mean_cell(np.array(runs), PUBLISHED[dataset, shots]))
+        if len(cells) == len(DATASETS):
+            rows.append([f"`{model}`", *cells])
+    return rows
+
+
+def _mean_cell(runs: npt.NDArray[np.float64], reference: Iterable[float]) -> str:
+    """Mean ± standard deviation over seeds of each metric, bold where above ``reference``."""
+    texts = []
+    for values, published in zip(runs.T, reference, strict=True):
+        mean = _numbers([float(values.mean())])
+        mean = f"**{mean}**" if values.mean() > published else mean
+        texts.append(f"{mean} ± {_numbers([float(values.std(ddof=1))])}" if len(runs) > 1 else mean)
+    return f"{' / '.join(texts)} ({len(runs)} seeds)"
 
 
 def _head(run: Result) -> str:
