@@ -14,7 +14,9 @@ Which facts are public depends on the visibility:
 ================  ==========================================================================
 
 A model is handed :class:`VisibleFacts` (the public facts; hidden ones are not in it at all) and the
-:class:`Supports`, and reads both through ``graph.history.History``, which applies the time bound.
+:class:`Supports`, and reads both through the look-ups of ``graph``: ``History`` for evidence about
+pairs, ``GraphIndex`` and the samplers for neighbours. These apply the time bound; a contract test
+changes the future under every registered model and demands the same scores.
 """
 
 from __future__ import annotations

@@ -43,14 +43,15 @@ Result = dict[str, Any]
 
 
 def read_results(folder: Path) -> list[Result]:
-    """Every result object below ``folder``, in the order of the file names."""
+    """Every evaluation below ``folder``, in the order of the file names."""
     results: list[Result] = []
     for path in sorted(folder.rglob("*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise DataError(f"{path} is not JSON: {error}") from None
-        results += content if isinstance(content, list) else [content]
+        found = content if isinstance(content, list) else [content]
+        results += [result for result in found if "metrics" in result]
     if not results:
         raise DataError(f"there is no result in {folder}")
     return results

@@ -1,7 +1,8 @@
-"""What was visible before a moment: the look-ups every model uses to read the past.
+"""What was visible before a moment: evidence about pairs of entities, and walks between them.
 
-The time bound of ``data.visibility`` is applied here and nowhere else: of the public facts those
-strictly before the question's time, plus the asking entity's own support at any time.
+Every look-up applies the time bound of ``data.visibility``: of the public facts those strictly
+before the question's time; and, where its text says so, the asking entity's own support at any
+time.
 """
 
 from __future__ import annotations
