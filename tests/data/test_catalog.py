@@ -236,15 +236,17 @@ def test_names_are_found_in_any_case_and_unknown_ones_suggest_the_nearest() -> N
         catalog.locate("YAGOO")
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("METATKGR_CACHE", "/own")
-    assert catalog.cache_folder() == Path("/own")
+def test_the_cache_is_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METATKGR_CACHE", str(tmp_path / "own"))
+    assert catalog.cache_folder() == tmp_path / "own"
     monkeypatch.delenv("METATKGR_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/shared")
-    assert catalog.cache_folder() == Path("/shared/metatkgr")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "shared"))
+    assert catalog.cache_folder() == tmp_path / "shared" / "metatkgr"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert catalog.cache_folder() == Path("/home/me/.cache/metatkgr")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert catalog.cache_folder() == tmp_path / ".cache" / "metatkgr"
 
 
 def test_a_given_folder_comes_before_the_cache_and_an_incomplete_one_does_not_count(
