@@ -37,7 +37,8 @@ def train(
 ) -> None:
     """Train a model and save it as a run, which `metatkgr evaluate` takes in place of data.
 
-    Settings are selected on meta-validation only; meta-test is not looked at.
+    Settings are selected on meta-validation only; meta-test is not looked at. Several processes:
+    `torchrun --nproc-per-node 2 -m metatkgr train …`.
 
     Example: `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
     """
@@ -48,11 +49,11 @@ def train(
     from metatkgr.files import write_json, write_text
     from metatkgr.models import create
     from metatkgr.models.trainable import TrainableModel
+    from metatkgr.training.distributed import processes
     from metatkgr.training.loop import train as run_training
-    from metatkgr.training.runs import RunConfig, load_config, save_graph, save_model
+    from metatkgr.training.runs import RunConfig, is_run, load_config, save_graph, save_model
     from metatkgr.version import __version__
 
-    console = console_for(json_out)
     chosen = create(
         model,
         options.parse_assignments(set_ or []),
@@ -61,44 +62,47 @@ def train(
     )
     if not isinstance(chosen, TrainableModel):
         raise SettingsError(
-            f"{model} needs no training: `metatkgr evaluate {data} --model {model}`"
+            f"{model} needs no training; use it at once: metatkgr evaluate {data} --model {model}"
         )
-    if (out / "config.toml").exists() and not resume:
-        raise SettingsError(
-            f"{out} already holds a run; choose another folder, or --resume to go on with it"
+    with processes(chosen.device) as part:
+        first = part.number == 0
+        console = console_for(json_out)
+        console.quiet = not first
+        if first and is_run(out) and not resume:
+            raise SettingsError(
+                f"{out} already holds a run; choose another folder, or --resume to go on with it"
+            )
+        facts = reading.load(data, console)
+        config = RunConfig(
+            dataset=facts.name,
+            model=model,
+            shots=shots,
+            visibility=visibility,
+            seed=seed,
+            version=__version__,
+            preset=preset,
+            settings=dataclasses.asdict(chosen.settings),
         )
-    facts = reading.load(data, console)
-    config = RunConfig(
-        dataset=facts.name,
-        model=model,
-        shots=shots,
-        visibility=visibility,
-        seed=seed,
-        version=__version__,
-        preset=preset,
-        settings=dataclasses.asdict(chosen.settings),
-    )
-    if resume and (out / "config.toml").exists():
-        before = load_config(out)
-        if before != config:
+        if first and resume and is_run(out) and load_config(out) != config:
             raise SettingsError(f"{out} was begun with other settings; --resume must repeat them")
-    problem = Problem.of(facts, shots=shots, visibility=visibility)
-    save_graph(out, config, facts)
+        if first:
+            save_graph(out, config, facts)
+        problem = Problem.of(facts, shots=shots, visibility=visibility)
 
-    def validate(candidate: TrainableModel[Any]) -> float:
-        return evaluate(candidate, problem.validation).summary(resamples=0).mrr or 0.0
+        def validate(candidate: TrainableModel[Any]) -> float:
+            return evaluate(candidate, problem.validation).summary(resamples=0).mrr or 0.0
 
-    def tell(line: dict[str, Any]) -> None:
-        text = f"{line['phase']} {line['epoch']}/{line['epochs']}: loss {line['loss']:.4f}"
-        if "validation_mrr" in line:
-            text += f", validation MRR {line['validation_mrr']:.4f}"
-        per_epoch = line["seconds"] / max(line["epoch"], 1)
-        left = per_epoch * (line["epochs"] - line["epoch"])
-        console.print(f"{text} ({line['seconds']:.0f} s, at most {left:.0f} s of this phase left)")
-
-    lines = run_training(
-        chosen, problem, seed=seed, validate=validate, folder=out, resume=resume, progress=tell
-    )
+        lines = run_training(
+            chosen,
+            problem,
+            seed=seed,
+            validate=validate,
+            folder=out,
+            resume=resume,
+            progress=lambda line: console.print(_progress(line)),
+        )
+        if not first:
+            return
     save_model(out, chosen)
     result = evaluation_of(facts, chosen, shots, visibility, "meta-validation", seed)
     write_json(out / "metrics.json", result)
@@ -106,6 +110,15 @@ def train(
     console.print(metric_table(result))
     console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
     emit_json(json_out, result | {"run": str(out), "epochs": len(lines)})
+
+
+def _progress(line: dict[str, Any]) -> str:
+    """A line of the trace for people."""
+    text = f"{line['phase']} {line['epoch']}/{line['epochs']}: loss {line['loss']:.4f}"
+    if "validation_mrr" in line:
+        text += f", validation MRR {line['validation_mrr']:.4f}"
+    left = line["seconds_phase"] / line["epoch"] * (line["epochs"] - line["epoch"])
+    return f"{text} ({line['seconds']:.0f} s, at most {left:.0f} s of this phase left)"
 
 
 def _card(config: Any, result: dict[str, Any], lines: list[dict[str, Any]]) -> str:

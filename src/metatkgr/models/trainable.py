@@ -13,19 +13,41 @@ from torch import Tensor, nn
 from metatkgr.data.problem import Problem
 from metatkgr.models.base import Model
 
-__all__ = ["Loss", "Phase", "TrainableModel"]
+__all__ = ["WHOLE", "Loss", "Part", "Phase", "TrainableModel"]
 
 SettingsT = TypeVar("SettingsT")
 
 
 @dataclass(frozen=True)
+class Part:
+    """Which rows of a batch a process computes, when several share a training."""
+
+    number: int = 0
+    count: int = 1
+
+    def of(self, size: int) -> slice:
+        """This part of ``size`` rows: every ``count``-th, starting with the ``number``-th."""
+        return slice(self.number, size, self.count)
+
+    def share(self, size: int) -> float:
+        """The share of ``size`` rows that is in this part; the shares of all parts add up to 1."""
+        return len(range(self.number, size, self.count)) / size
+
+
+WHOLE = Part()
+"""All of a batch."""
+
+
+@dataclass(frozen=True)
 class Loss:
-    """The loss of one batch."""
+    """The loss of one batch, or of a part of it: a mean over its rows."""
 
     value: Tensor
     """What is differentiated."""
     logged: dict[str, float | Tensor]
     """Other numbers worth a line in the trace; averaged over the epoch."""
+    share: float = 1.0
+    """The share of the batch's rows that this is the mean of."""
 
 
 class Phase(Protocol):
@@ -47,8 +69,8 @@ class Phase(Protocol):
         """The batches of one epoch."""
         ...
 
-    def loss(self, batch: Any, generator: torch.Generator) -> Loss:
-        """The loss of a batch."""
+    def loss(self, batch: Any, generator: torch.Generator, part: Part) -> Loss:
+        """The loss of a part of a batch; what is drawn must not depend on the part."""
         ...
 
 

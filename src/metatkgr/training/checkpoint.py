@@ -38,7 +38,8 @@ class Position:
     best_epoch: int = 0
     trace_lines: int = 0
     seconds: float = 0.0
-    finished: bool = False
+    phase_seconds: float = 0.0
+    """Of this phase."""
 
 
 def save_checkpoint(

@@ -17,6 +17,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.errors import MetaTKGRError
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from metatkgr.training.distributed import add_gradients, current_part, mean_over_processes
 from metatkgr.training.trace import Trace
 
 __all__ = ["DivergedError", "Validate", "train"]
@@ -56,6 +57,9 @@ def train(
 ) -> list[dict[str, Any]]:
     """Learn the weights of a model.
 
+    Where several processes do it together (see ``training.distributed``), each computes its part of
+    every batch, all hold the same weights, and the first one writes.
+
     Args:
         model: gets new weights, in place.
         problem: what may be learned from.
@@ -78,8 +82,9 @@ def train(
         position, weights, best, optimiser_state, state = load_checkpoint(checkpoint)
         model.load_state(weights)
         generator.set_state(state)
-    trace = Trace(folder / "trace.jsonl" if folder else None, keep=position.trace_lines)
-    run = _Run(model, generator, trace, checkpoint, position, best)
+    writes = current_part().number == 0
+    trace = Trace(folder / "trace.jsonl" if folder and writes else None, keep=position.trace_lines)
+    run = _Run(model, generator, trace, checkpoint if writes else None, position, best)
     phases = model.phases(problem)
     while position.phase < len(phases):
         _train_phase(run, phases[position.phase], validate, optimiser_state, progress)
@@ -88,7 +93,7 @@ def train(
         # The parameters are new objects now, and a later phase starts from the best of this one.
         phases = model.phases(problem)
         position.phase, position.epoch = position.phase + 1, 0
-        position.best_mrr, position.best_epoch = None, 0
+        position.best_mrr, position.best_epoch, position.phase_seconds = None, 0, 0.0
     return trace.lines
 
 
@@ -124,8 +129,14 @@ def _train_phase(
                 position.best_mrr, position.best_epoch = mrr, position.epoch
                 run.best = {name: value.clone() for name, value in run.model.state().items()}
             waited = (position.epoch - position.best_epoch) // phase.validate_every
-        position.seconds += time.perf_counter() - begin
-        line |= {"step": position.step, "seconds": round(position.seconds, 4)}
+        spent = time.perf_counter() - begin
+        position.seconds += spent
+        position.phase_seconds += spent
+        line |= {
+            "step": position.step,
+            "seconds": round(position.seconds, 4),
+            "seconds_phase": round(position.phase_seconds, 4),
+        }
         run.trace.write(line)
         position.trace_lines = len(run.trace.lines)
         if run.checkpoint is not None:
@@ -140,6 +151,7 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
     sums: dict[str, Tensor | float] = defaultdict(float)
     seconds: dict[str, float] = defaultdict(float)
     steps = 0
+    part = current_part()
     batches = iter(phase.batches(run.generator))
     while True:
         begin = time.perf_counter()
@@ -147,13 +159,14 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
         if batch is None:
             break
         prepared = time.perf_counter()
-        loss = phase.loss(batch, run.generator)
+        loss = phase.loss(batch, run.generator, part)
         forward = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
         loss.value.backward()  # type: ignore[no-untyped-call]
+        add_gradients(phase.parameters(), loss.share)
         backward = time.perf_counter()
         norm = torch.nn.utils.clip_grad_norm_(phase.parameters(), CLIP)
-        value = float(loss.value.detach())
+        value = mean_over_processes(loss.value.detach(), loss.share)
         if not math.isfinite(value) or not math.isfinite(float(norm)):
             raise DivergedError(
                 f"the loss became {value} (gradient norm {float(norm)}) in phase "
@@ -166,13 +179,13 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
         steps += 1
         run.position.step += 1
         for name, number in {"loss": value, **loss.logged}.items():
-            sums[name] = sums[name] + number
-        for part, spent in (
+            sums[name] = sums[name] + number  # of this process's part, but for the loss
+        for stage, spent in (
             ("prepare", prepared - begin),
             ("forward", forward - prepared),
             ("backward", backward - forward),
             ("step", done - backward),
         ):
-            seconds[part] += spent
+            seconds[stage] += spent
     line: dict[str, Any] = {name: float(total) / max(steps, 1) for name, total in sums.items()}
-    return line | {f"seconds_{part}": round(spent, 4) for part, spent in seconds.items()}
+    return line | {f"seconds_{stage}": round(spent, 4) for stage, spent in seconds.items()}

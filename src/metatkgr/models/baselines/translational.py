@@ -23,7 +23,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.models.base import register
-from metatkgr.models.trainable import Loss, Phase, TrainableModel
+from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
 from metatkgr.models.translation import relation_vectors, score_all
 
 __all__ = ["TransE", "TransESettings", "TranslationPhase"]
@@ -93,9 +93,9 @@ class TranslationPhase:
         shuffled = self.triples[order].to(self.entity.device)
         yield from torch.split(shuffled, self.settings.batch_size)
 
-    def loss(self, batch: Tensor, generator: torch.Generator) -> Loss:
+    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """Cross-entropy of the true answer."""
-        source, relation, target = batch.unbind(1)
+        source, relation, target = batch[part.of(len(batch))].unbind(1)
         points = self.entity[source] + relation_vectors(self.relation, relation)
         if self.settings.negatives:
             drawn = torch.randint(
@@ -108,7 +108,9 @@ class TranslationPhase:
             answer = torch.zeros_like(target)
         else:
             scores, answer = score_all(points, self.entity), target
-        return Loss(functional.cross_entropy(scores, answer), {})
+        # A sum and not a mean, which of no rows would not be a number.
+        total = functional.cross_entropy(scores, answer, reduction="sum")
+        return Loss(total / max(len(answer), 1), {}, part.share(len(batch)))
 
 
 @register

@@ -20,7 +20,7 @@ from metatkgr.models.metatkgr.losses import ranking_loss
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
-from metatkgr.models.trainable import Loss
+from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import relation_vectors, translation_score
 
 __all__ = ["BackgroundPhase", "MetaPhase", "SupportTable", "dropout_generator"]
@@ -64,10 +64,12 @@ class BackgroundPhase:
         size = self.settings.background_batch
         yield from torch.split(self.facts[order[: size * self.settings.background_steps]], size)
 
-    def loss(self, batch: Tensor, generator: torch.Generator) -> Loss:
+    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The ranking loss of facts whose ends are encoded just before the fact."""
-        source, relation, target, time = batch.unbind(1)
-        drawn = self.negatives.draw(relation, self.settings.negatives, generator)
+        drawn = self.negatives.draw(batch[:, 1], self.settings.negatives, generator)
+        mine = part.of(len(batch))
+        drawn = drawn[mine]
+        source, relation, target, time = batch[mine].unbind(1)
         roots = torch.cat([torch.stack([source, target], 1), drawn], 1).to(self.device)
         moments = time.to(self.device).unsqueeze(1).expand_as(roots)
         tree = grow(
@@ -84,7 +86,7 @@ class BackgroundPhase:
         wrong = roots[:, 2:] != roots[:, 1:2]
         everything = torch.ones_like(score[:, 0], dtype=torch.bool)
         value = ranking_loss(score[:, 0], score[:, 1:], everything, wrong, self.settings.ranking)
-        return Loss(value, {})
+        return Loss(value, {}, part.share(len(batch)))
 
 
 def sampler_for(tasks: Tasks, settings: MetaTKGRSettings, device: torch.device) -> Sampler:
@@ -228,11 +230,12 @@ class MetaPhase:
             for part in torch.split(shuffled, self.settings.batch_size):
                 yield MetaBatch(number, int(high - low), part)
 
-    def loss(self, batch: MetaBatch, generator: torch.Generator) -> Loss:
+    def loss(self, batch: MetaBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The loss of adapted parameters on the interval's queries, regularised."""
         settings = self.settings
-        support = self.supports.pick(batch.entity)
-        query = self._draw_queries(batch, generator)
+        mine = part.of(len(batch.entity))
+        support = self.supports.pick(batch.entity[mine])
+        query = PaddedFacts(*(column[mine] for column in self._draw_queries(batch, generator)))
         tasks = TaskBatch.build(
             _to(support, self.device),
             _to(query, self.device),
@@ -255,9 +258,10 @@ class MetaPhase:
             support_rows=tasks.support_rows,
             generator=dropout,
         )
-        empirical = query_loss(
+        losses = query_loss(
             adapted, tasks.query, settings.encoder, settings.ranking, generator=dropout
-        ).mean()
+        )
+        empirical = losses.sum() / max(len(losses), 1)
         kl = gaussian_kl(self.learned, self.prior, settings.sigma)
         count = batch.queries_in_interval
         value = empirical + complexity(kl, count, settings.delta) if self.regularised else empirical
@@ -269,6 +273,7 @@ class MetaPhase:
                 "kl": kl.detach(),
                 "bound": bound(known, kl.detach(), count, settings.delta),
             },
+            part.share(len(batch.entity)),
         )
 
     def _draw_queries(self, batch: MetaBatch, generator: torch.Generator) -> PaddedFacts:
