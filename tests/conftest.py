@@ -12,6 +12,12 @@ import torch
 from command_line import Ran, Run
 from metatkgr.cli import main
 
+# How long an example takes says something about the machine, nothing about the code.
+settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any-machine")
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
