@@ -132,14 +132,7 @@ def test_tables_stay_where_they_are_unless_they_are_learned() -> None:
 
 def test_supports_are_picked_by_entity_in_order() -> None:
     supports = problem().train.supports
-    table = SupportTable(
-        supports.entity,
-        supports.relation,
-        supports.other,
-        supports.time,
-        entities=len(problem().known.entities),
-        negatives=3,
-    )
+    table = SupportTable(supports, entities=len(problem().known.entities), negatives=3)
     chosen = np.unique(supports.entity)[[3, 0, 5]]
     picked = table.pick(torch.from_numpy(chosen))
     for row, entity in enumerate(chosen):

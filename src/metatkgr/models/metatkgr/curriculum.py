@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.negatives import Negatives, fixed_negatives
 from metatkgr.graph.sampler import Sampler, create_sampler
@@ -23,7 +24,7 @@ from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import relation_vectors, translation_score
 
-__all__ = ["BackgroundPhase", "MetaPhase", "SupportTable", "dropout_generator"]
+__all__ = ["BackgroundPhase", "MetaPhase", "SupportTable", "dropout_generator", "sampler_for"]
 
 
 def dropout_generator(generator: torch.Generator, device: torch.device) -> torch.Generator:
@@ -51,7 +52,8 @@ class BackgroundPhase:
         visible = tasks.visible
         columns = (visible.source, visible.relation, visible.target, visible.time)
         self.facts = torch.from_numpy(np.stack(columns, axis=1))
-        self.sampler = sampler_for(tasks, settings, device)
+        index = GraphIndex.of(tasks.visible, device=device)
+        self.sampler = sampler_for(index, tasks.supports, settings)
         self.negatives = Negatives(visible, settings.negative_kind)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -89,15 +91,15 @@ class BackgroundPhase:
         return Loss(value, {}, part.share(len(batch)))
 
 
-def sampler_for(tasks: Tasks, settings: MetaTKGRSettings, device: torch.device) -> Sampler:
-    """The neighbour sampler over what the tasks of a split may see."""
+def sampler_for(index: GraphIndex, supports: Supports, settings: MetaTKGRSettings) -> Sampler:
+    """The neighbour sampler that the settings ask for."""
     return create_sampler(
         settings.sampler,
-        GraphIndex.of(tasks.visible, device=device),
-        tasks.supports,
+        index,
+        supports,
         budget=settings.budget,
         window=settings.time_window,
-        generator=torch.Generator(device).manual_seed(0),
+        generator=torch.Generator(index.device).manual_seed(0),
     )
 
 
@@ -105,22 +107,14 @@ class SupportTable:
     """The supports as padded facts, ready to be picked by entity.
 
     Args:
-        entity, relation, other, time: (S,) columns of the supports, grouped by entity.
+        supports: the first facts of the new entities.
         entities: E.
         negatives: how many wrong answers each support fact gets.
     """
 
-    def __init__(
-        self,
-        entity: IntArray,
-        relation: IntArray,
-        other: IntArray,
-        time: IntArray,
-        *,
-        entities: int,
-        negatives: int,
-    ) -> None:
-        self.columns = [torch.from_numpy(c) for c in (entity, relation, other, time)]
+    def __init__(self, supports: Supports, *, entities: int, negatives: int) -> None:
+        columns = (supports.entity, supports.relation, supports.other, supports.time)
+        self.columns = [torch.from_numpy(column) for column in columns]
         self.start = torch.searchsorted(self.columns[0], torch.arange(entities + 1))
         self.entities, self.negatives = entities, negatives
 
@@ -175,16 +169,11 @@ class MetaPhase:
         self.epochs, self.learning_rate = settings.epochs, settings.outer_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
         self.entities, self.relations = len(tasks.facts.entities), len(tasks.facts.relations)
-        s = tasks.supports
         self.supports = SupportTable(
-            s.entity,
-            s.relation,
-            s.other,
-            s.time,
-            entities=self.entities,
-            negatives=settings.support_negatives,
+            tasks.supports, entities=self.entities, negatives=settings.support_negatives
         )
-        self.sampler = sampler_for(tasks, settings, device)
+        index = GraphIndex.of(tasks.visible, device=device)
+        self.sampler = sampler_for(index, tasks.supports, settings)
         self.negatives = Negatives(tasks.visible, settings.negative_kind)
         question = tasks.answers.question
         time = tasks.questions.time[question]

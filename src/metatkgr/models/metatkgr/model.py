@@ -13,11 +13,15 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
-from metatkgr.graph.sampler import create_sampler
 from metatkgr.models.base import register
 from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
-from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, SupportTable
+from metatkgr.models.metatkgr.curriculum import (
+    BackgroundPhase,
+    MetaPhase,
+    SupportTable,
+    sampler_for,
+)
 from metatkgr.models.metatkgr.encoder import Tree, encode, initial_encoder
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
@@ -79,22 +83,11 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings]):
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports; parameters are adapted to them when an entity is asked about."""
-        settings = self.settings
-        self.sampler_ = create_sampler(
-            settings.sampler,
-            self.index_,
-            supports,
-            budget=settings.budget,
-            window=settings.time_window,
-            generator=torch.Generator(self.device).manual_seed(0),
-        )
+        self.sampler_ = sampler_for(self.index_, supports, self.settings)
         self.supports_ = SupportTable(
-            supports.entity,
-            supports.relation,
-            supports.other,
-            supports.time,
+            supports,
             entities=len(self.weights["entity"]),
-            negatives=settings.support_negatives,
+            negatives=self.settings.support_negatives,
         )
         self._candidates = {}
         return self
