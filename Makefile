@@ -31,7 +31,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m metatkgr.experiments.tables results docs/results.md
+	$(BIN)/python -m metatkgr.experiments.report results docs
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

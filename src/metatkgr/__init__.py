@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from metatkgr.data.world import simulate
     from metatkgr.evaluation.evaluator import evaluate
     from metatkgr.models import Model, available, create, register
+    from metatkgr.training.estimator import Estimator, MetaTKGR
 
 _WHERE = {
+    "Estimator": "metatkgr.training.estimator",
     "Facts": "metatkgr.data.facts",
+    "MetaTKGR": "metatkgr.training.estimator",
     "Model": "metatkgr.models",
     "Tasks": "metatkgr.data.tasks",
     "Vocabulary": "metatkgr.data.facts",
@@ -38,7 +41,9 @@ _WHERE = {
 }
 
 __all__ = [
+    "Estimator",
     "Facts",
+    "MetaTKGR",
     "Model",
     "Tasks",
     "Vocabulary",

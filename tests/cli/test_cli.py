@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,21 @@ def test_the_oracle_knows_a_world_that_was_written_to_parquet(run: Run, tmp_path
     )
 
 
+def training_lines(text: str) -> int:
+    """Lines that tell of MetaTKGR's training."""
+    return len(re.findall(r"^  meta \d+/\d+: loss", text, flags=re.MULTILINE))
+
+
+@pytest.mark.slow
+def test_the_demo_shows_metatkgr_between_the_rules_and_the_oracle(run: Run) -> None:
+    begin = time.process_time()
+    shown = run("demo", "--json", "-")
+    models = json.loads(shown.out)["models"]
+    mrr = {name: m["metrics"]["static"]["all"]["mrr"] for name, m in models.items()}
+    assert mrr["recurrency"] < mrr["paths"] < mrr["metatkgr"] < mrr["oracle"]
+    assert time.process_time() - begin < 90
+
+
 def test_demo_ranks_the_oracle_above_the_rules_and_tells_a_forecast(run: Run) -> None:
     shown = run("demo", "--facts", 5000, "--json", "-")
     assert shown.code == 0
@@ -105,6 +122,9 @@ def test_demo_ranks_the_oracle_above_the_rules_and_tells_a_forecast(run: Run) ->
     mrr = {name: m["metrics"]["static"]["all"]["mrr"] for name, m in result["models"].items()}
     assert mrr["oracle"] > mrr["paths"]
     assert mrr["oracle"] > mrr["recurrency"]
+    assert list(mrr) == ["recurrency", "paths", "metatkgr", "oracle"]
+    assert mrr["metatkgr"] < mrr["oracle"]
+    assert training_lines(shown.err) >= 1
     forecast = result["forecast"]
     assert len(forecast["support"]) == 3
     assert forecast["truth"]
@@ -220,3 +240,22 @@ def test_an_unwritable_target_is_an_error_not_a_traceback(run: Run, tmp_path: Pa
     shown = run("evaluate", "world:3000", "--json", tmp_path / "file" / "result.json")
     assert shown.code == 2
     assert "cannot write" in shown.err
+
+
+def test_sampling_is_compared_with_tgm_lib_where_it_is_installed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tgm", reason="tgm-lib is not installed")
+
+    def measured() -> list[dict[str, object]]:
+        shown = run("bench", "sample", "--quick", "--repeats", 1, "--json", "-")
+        assert shown.code == 0, shown.err
+        rows = json.loads(shown.out)["measurements"]
+        return [row for row in rows if row["name"].startswith("sample recent")]
+
+    # The benchmark itself demands the same neighbours of both.
+    assert all("tgm-lib" in str(row["against"]) and row["ratio"] for row in measured())
+    monkeypatch.setitem(sys.modules, "tgm", None)
+    (alone,) = measured()
+    assert alone["ratio"] is None
+    assert "tgm-lib is not installed" in str(alone["note"])

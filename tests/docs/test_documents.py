@@ -13,7 +13,8 @@ import pytest
 
 from command_line import Run
 from metatkgr.data import catalog
-from metatkgr.experiments.tables import read_results, results_page
+from metatkgr.experiments.outcomes import read_outcomes
+from metatkgr.experiments.report import read_statistics, results_page
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -70,7 +71,8 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 def test_the_results_page_is_made_from_the_results() -> None:
-    made = results_page(read_results(ROOT / "results"))
+    results = ROOT / "results"
+    made = results_page(read_outcomes(results), read_statistics(results))
     assert made == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert "paths` is above the published model in" in made
 

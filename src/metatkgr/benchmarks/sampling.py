@@ -167,12 +167,25 @@ def _against_tgm(
 
     Its buffers know the state after the last update only. So there are two comparisons: all roots
     looked up after the last fact, in one batch and with nothing to update, its best case; and the
-    questions' own times, replayed step by step, against building our index and sampling.
+    questions' own times, replayed step by step, against building our index and sampling. Where
+    both mean the same (the recent links, a root's own support not ahead of its time) the neighbours
+    must be the same.
     """
+    entity = roots[0]
+    end = torch.full_like(entity, int(max(tasks.visible.time[-1], roots[1].max())) + 1)
     try:
         tgm, data, hooks = map(import_module, ("tgm", "tgm.data", "tgm.hooks"))
     except ImportError:
-        return []
+        alone = RecentSampler(index, tasks.supports, budget=_BUDGET)
+        seconds, found = best_time(lambda: alone.sample(entity, end), work.repeats)
+        return [
+            Measurement(
+                "sample recent, after the last fact",
+                "ns/neighbour",
+                seconds / max(int(found.mask.sum()), 1) * 1e9,
+                note="not compared: tgm-lib is not installed (pip install 'metatkgr[dev]')",
+            )
+        ]
     links = tasks.visible
     forward = links.relation < len(links.relations)
     source, target = (
@@ -188,24 +201,28 @@ def _against_tgm(
         keys = (["roots"], ["root_times"])
         return hooks.RecencyNeighborHook(len(links.entities), [_BUDGET], *keys)
 
-    def step(buffers: Any, facts: slice, entity: Tensor, when: Tensor) -> int:
-        """Look the roots up, then add the facts; how many neighbours there were."""
+    def step(buffers: Any, facts: slice, entity: Tensor, when: Tensor) -> tuple[Tensor, Tensor]:
+        """Look the roots up, then add the facts; (Q, b) neighbours, -1 where none, and times."""
         batch = tgm.DGBatch(source[facts], target[facts], time[facts], relation[facts])
         # A batch without roots would leave its facts out of the buffers.
         batch.roots, batch.root_times = (entity, when) if len(entity) else (nobody, never)
         buffers(graph, batch)
-        return int((batch.nbr_nids[0] >= 0).sum())
+        return batch.nbr_nids[0], batch.nbr_edge_time[0]
 
-    entity, end = roots[0], torch.full_like(roots[0], int(time[-1]) + 1)
     small = entity.int()
     filled = empty_buffers()
     step(filled, slice(0, len(time)), small[:0], end[:0])
     nothing = slice(0, 0)
-    filled_time = best_time(lambda: step(filled, nothing, small, end), work.repeats)
+    spent, theirs = best_time(lambda: step(filled, nothing, small, end), work.repeats)
+    filled_time = spent, int((theirs[0] >= 0).sum())
+    # A fact of an entity with itself is two links there and one here.
+    selfish = torch.unique(source[source == target].long())
 
     def after_the_last(kind: type[Sampler]) -> tuple[float, int]:
         sampler = kind(index, tasks.supports, budget=_BUDGET)
         seconds, found = best_time(lambda: sampler.sample(entity, end), work.repeats)
+        if kind is RecentSampler:
+            _check_recent(found, *theirs, ~torch.isin(entity, selfish))
         return seconds, int(found.mask.sum())
 
     # Questions in time order, beside the facts of the same step; a step's facts come after them.
@@ -220,7 +237,9 @@ def _against_tgm(
         for t in range(moments):
             at = slice(roots_at[t], roots_at[t + 1])
             facts = slice(facts_at[t], facts_at[t + 1])
-            neighbours += step(buffers, facts, who[at], when[at])
+            found, _ = step(buffers, facts, who[at], when[at])
+            # Where nobody is asked about, the stand-in has no neighbour: it is never.
+            neighbours += int((found >= 0).sum())
         return neighbours
 
     def from_the_facts(kind: type[Sampler]) -> tuple[float, int]:
@@ -232,6 +251,10 @@ def _against_tgm(
         return seconds, int(found.mask.sum())
 
     replayed = best_time(replay, work.repeats)
+    sampler = RecentSampler(index, tasks.supports, budget=_BUDGET)
+    same = int(sampler.sample(roots[0], roots[1], own=False).mask.sum())
+    if len(selfish) == 0 and same != replayed[1]:
+        raise AssertionError(f"we find {same} recent neighbours, tgm-lib's replay {replayed[1]}")
     rows = []
     for what, kind in (("recent", RecentSampler), ("breadth first", BreadthFirstSampler)):
         last, built = after_the_last(kind), from_the_facts(kind)
@@ -248,3 +271,29 @@ def _against_tgm(
         )
         for what, against, mine, other in rows
     ]
+
+
+def _check_recent(found: Neighbours, entity: Tensor, time: Tensor, rows: Tensor) -> None:
+    """Both must have found the same links; at a cut through links of one time, of the same time.
+
+    Args:
+        found: ours.
+        entity: (Q, b) tgm-lib's neighbours, -1 where none.
+        time: (Q, b) the times of these.
+        rows: (Q,) the roots to compare.
+    """
+    times = (
+        torch.where(mask, when, -1)[rows].sort(1).values
+        for mask, when in ((found.mask, found.time), (entity >= 0, time))
+    )
+    size = int(found.entity.max()) + 2
+    few = rows & ~found.mask.all(1)
+    links = (
+        torch.where(mask, when * size + who, -1)[few].sort(1).values
+        for mask, when, who in (
+            (found.mask, found.time, found.entity),
+            (entity >= 0, time, entity.long()),
+        )
+    )
+    if not torch.equal(*times) or not torch.equal(*links):
+        raise AssertionError("the recent sampler and tgm-lib's buffers found other links")

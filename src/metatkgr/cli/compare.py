@@ -43,17 +43,19 @@ def compare(
     for folder in runs:
         run = load_run(folder, device=where)
         config = run.config
+        shots = config.test_shots or config.shots
+        drawn_by = config.seed if isinstance(shots, str) else 0
         tasks = Tasks.build(
-            run.facts, shots=config.shots, visibility=config.visibility, split=split
+            run.facts, shots=shots, visibility=config.visibility, split=split, seed=drawn_by
         )
         evaluation = evaluate(run.model, tasks)
-        key = (config.dataset, config.shots, config.visibility, len(tasks.answers))
+        key = (config.dataset, shots, config.visibility, len(tasks.answers), drawn_by)
         if first is None:
             first = (key, evaluation)
         elif key != first[0]:
             raise SettingsError(
                 f"{folder} asks other queries than {runs[0]}: {key} and {first[0]} (dataset, "
-                "shots, visibility, queries)"
+                "shots, visibility, queries, seed of the shots where they are drawn)"
             )
         summary = evaluation.summary(filter_)
         difference = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +16,9 @@ __all__ = ["demo"]
 
 def demo(
     facts: Annotated[int, typer.Option(min=2000, help="Size of the world.")] = 20_000,
-    shots: options.Shots = 3,
+    shots: Annotated[
+        int, typer.Option(min=1, help="K: how many first facts of an entity are known.")
+    ] = 3,
     seed: options.Seed = 0,
     json_out: options.JsonOut = None,
 ) -> None:
@@ -24,13 +27,24 @@ def demo(
     from metatkgr.demo import story_of, tell
 
     console = console_for(json_out)
+    begin = time.perf_counter()
+
+    def progress(line: dict[str, Any]) -> None:
+        if "validation_mrr" in line:
+            console.print(
+                f"  {line['phase']} {line['epoch']}/{line['epochs']}: loss {line['loss']:.3f}, "
+                f"validation MRR {line['validation_mrr']:.3f} ({line['seconds']:.0f} s)"
+            )
+
     world = simulate(facts=facts, seed=seed)
     first, last = world.calendar.label(0), world.calendar.label(world.steps - 1)
     console.print(
         f"A simulated world: {len(world):,} facts, {len(world.entities):,} leagues, clubs, players "
         f"and sponsors, {first} to {last}."
     )
-    evaluations = tell(world, shots=shots)
+    console.print("Training MetaTKGR on what was known before them …")
+    tellers = tell(world, shots=shots, seed=seed, progress=progress)
+    evaluations = {name: teller.evaluation for name, teller in tellers.items()}
     tasks = next(iter(evaluations.values())).tasks
     console.print(
         f"In its last quarter {tasks.count} newcomers have more than {shots} facts; from their "
@@ -53,10 +67,11 @@ def demo(
     columns = ["model", "MRR", "95 % interval", "H@1", "H@3", "H@10", "novel MRR"]
     console.print(plain_table(title, columns, rows))
     console.print(
-        "recurrency and paths are rules without training; the oracle knows the world's law and its "
+        "recurrency and paths are rules without training; metatkgr has learned how to learn about "
+        "newcomers; the oracle knows the world's law and its "
         "whole past: the ceiling.\n"
     )
-    story = story_of(evaluations)
+    story = story_of(tellers)
     console.print(f"[bold]{story.entity}[/bold] has just appeared. All we know:")
     for subject, relation, other, date in story.support:
         console.print(f"  {date}: {subject} {relation} {other}")
@@ -72,6 +87,7 @@ def demo(
         json_out,
         {
             "world": {"facts": len(world), "entities": len(world.entities), "seed": seed},
+            "seconds": round(time.perf_counter() - begin, 1),
             "models": {name: e.to_json() for name, e in evaluations.items()},
             "forecast": asdict(story),
         },

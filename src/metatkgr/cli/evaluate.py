@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from metatkgr.cli import options
-from metatkgr.cli.output import console_for, emit_json, metric_table, progress_bar
+from metatkgr.cli.output import console_for, emit_json, growing_bar, metric_table
 from metatkgr.cli.reading import Reading, reads_data
 
 __all__ = ["evaluate", "evaluation_of"]
@@ -31,8 +31,12 @@ def evaluate(
         typer.Option(help="Which model; without it the run's, or the product's default."),
     ] = None,
     shots: Annotated[
-        int | None,
-        typer.Option(min=1, help="K: how many first facts are known; else the run's, or 3."),
+        str | None,
+        typer.Option(
+            metavar="K",
+            help="K: how many first facts are known; 'random' (1-5) or a range as 2-4: drawn for "
+            "each entity by the seed; else the run's, or 3.",
+        ),
     ] = None,
     visibility: Annotated[
         str | None,
@@ -78,7 +82,8 @@ def evaluate(
             )
         run = load_run(data, device=where)
         chosen, facts = run.model, run.facts
-        shots = shots or run.config.shots
+        known = run.config.test_shots or run.config.shots
+        shots = shots or str(known)
         visibility = visibility or run.config.visibility
         seed = run.config.seed if seed is None else seed
     else:
@@ -90,11 +95,12 @@ def evaluate(
                 f"{chosen.name} --out RUN, then metatkgr evaluate RUN"
             )
         facts = reading.load(data, console)
+        known = None
     loaded = time.perf_counter() - begin
     result = evaluation_of(
         facts,
         chosen,
-        shots or 3,
+        shots or "3",
         visibility or "entity-split",
         split,
         seed or 0,
@@ -102,6 +108,14 @@ def evaluate(
         details=details,
     )
     console.print(metric_table(result))
+    if known is not None:
+        result["trained_shots"] = known
+        if known != result["shots"]:
+            console.print(
+                f"The entities' vectors were learned from {known}-shot supports, not from those "
+                "given here: see 'Shots' in the guide before comparing.",
+                style="yellow",
+            )
     console.print(
         "Ranks are over all entities, ties at their mean; intervals by bootstrap over entities; "
         "seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in result["seconds"].items())
@@ -112,7 +126,7 @@ def evaluate(
 def evaluation_of(
     facts: Any,
     model: Any,
-    shots: int,
+    shots: int | str,
     visibility: str,
     split: str,
     seed: int,
@@ -121,21 +135,17 @@ def evaluation_of(
     details: bool = False,
 ) -> dict[str, Any]:
     """One evaluation with a progress bar, as the object that ``--json`` writes."""
-    import dataclasses
+    from metatkgr.evaluation.report import evaluation_report
 
-    from metatkgr.data.tasks import Tasks
-    from metatkgr.evaluation.evaluator import evaluate as rank_all
-    from metatkgr.version import __version__
-
-    tasks = Tasks.build(facts, shots=shots, visibility=visibility, split=split)
-    with progress_bar(len(tasks.questions), f"{model.name}, {facts.name}") as update:
-        evaluation = rank_all(model, tasks, progress=update)
-    measured = evaluation.to_json(details=details)
-    measured["seconds"] = {"load": round(loaded, 4)} | measured["seconds"]
-    return {
-        "dataset": facts.name,
-        "model": model.name,
-        "settings": dataclasses.asdict(model.settings),
-        "seed": seed,
-        "version": __version__,
-    } | measured
+    with growing_bar(f"{model.name}, {facts.name}") as update:
+        return evaluation_report(
+            model,
+            facts,
+            shots=shots,
+            visibility=visibility,
+            split=split,
+            seed=seed,
+            loaded=loaded,
+            details=details,
+            progress=update,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -35,7 +34,14 @@ JsonOut = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE, or '-'."),
 ]
-Shots = Annotated[int, typer.Option(min=1, help="K: how many first facts of an entity are known.")]
+Shots = Annotated[
+    str,
+    typer.Option(
+        metavar="K",
+        help="K: how many first facts of an entity are known; 'random' (1-5) or a range as 2-4: "
+        "drawn for each entity by the seed.",
+    ),
+]
 VisibilityName = Annotated[
     str,
     typer.Option(
@@ -65,17 +71,6 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
 
 def choose_device(name: str) -> str:
     """The device to compute on; 'auto' is a GPU where there is one."""
-    import torch
+    from metatkgr.training.device import choose_device as choose
 
-    if name == "auto":
-        # Of several processes each takes a GPU of its own.
-        return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise SettingsError(f"unknown device {name!r}; use cpu, cuda, cuda:N or auto") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingsError(f"{name!r} was asked for, but this machine has no usable GPU; use cpu")
-    if device.type not in ("cpu", "cuda"):
-        raise SettingsError(f"device {name!r} is not supported; use cpu, cuda, cuda:N or auto")
-    return str(device)
+    return choose(name)

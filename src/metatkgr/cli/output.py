@@ -18,7 +18,15 @@ from metatkgr.evaluation.evaluator import SUBSETS
 from metatkgr.evaluation.statistics import HITS
 from metatkgr.files import write_json
 
-__all__ = ["console_for", "emit_json", "metric_table", "plain_table", "progress_bar", "short"]
+__all__ = [
+    "console_for",
+    "emit_json",
+    "growing_bar",
+    "metric_table",
+    "plain_table",
+    "progress_bar",
+    "short",
+]
 
 
 def console_for(json_out: str | None) -> Console:
@@ -82,7 +90,19 @@ def metric_table(result: dict[str, Any]) -> Table:
 @contextmanager
 def progress_bar(total: int, what: str) -> Iterator[Callable[[int], object]]:
     """A progress bar on standard error, where that is a terminal; yields its update function."""
+    with growing_bar(what) as update:
+        yield lambda done: update(done, total)
+
+
+@contextmanager
+def growing_bar(what: str) -> Iterator[Callable[[int, int], object]]:
+    """The same where the total is told with each update: ``update(done, total)``."""
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=what, unit="q", disable=None, leave=False, file=sys.stderr) as bar:
-        yield bar.update
+    with tqdm(total=0, desc=what, unit="q", disable=None, leave=False, file=sys.stderr) as bar:
+
+        def update(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done)
+
+        yield update

@@ -18,6 +18,7 @@ import numpy as np
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
+from metatkgr.data.shots import Shots
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Visibility, VisibleFacts, public_facts
 
@@ -39,7 +40,7 @@ class Problem:
     """Meta-train tasks: supports and queries."""
     validation: Tasks
     """Meta-validation tasks: supports to learn from, queries to select by and nothing else."""
-    shots: int
+    shots: int | str
     visibility: Visibility
 
     @classmethod
@@ -47,21 +48,34 @@ class Problem:
         cls,
         facts: Facts,
         *,
-        shots: int = 3,
+        shots: int | str | Shots = 3,
+        test_shots: int | str | Shots | None = None,
         visibility: Visibility | str = Visibility.ENTITY_SPLIT,
+        seed: int = 0,
     ) -> Problem:
-        """The problem of learning to forecast the meta-test entities of ``facts``."""
+        """The problem of learning to forecast the meta-test entities of ``facts``.
+
+        Args:
+            facts: the whole graph.
+            shots: K, or a range from which each entity's K is drawn.
+            test_shots: K of the meta-validation and meta-test entities, where it is another one.
+            visibility: which facts may be learned from.
+            seed: of each entity's K, where it is drawn.
+        """
+        wanted = Shots.parse(shots)
+        later = wanted if test_shots is None else Shots.parse(test_shots)
         visibility = Visibility.parse(visibility) if isinstance(visibility, str) else visibility
         periods = Periods.of(facts)
 
-        def tasks(split: Period, first: int = shots) -> Tasks:
+        def tasks(split: Period, first: Shots | None = None) -> Tasks:
+            shots = first or (wanted if split is Period.META_TRAIN else later)
             return Tasks.build(
-                facts, shots=first, visibility=visibility, split=split, periods=periods
+                facts, shots=shots, visibility=visibility, split=split, periods=periods, seed=seed
             )
 
         rule = Visibility.FROZEN if visibility is Visibility.STREAMING else visibility
 
-        def learnable(first: int, before: Period) -> VisibleFacts:
+        def learnable(first: Shots | None, before: Period) -> VisibleFacts:
             """Facts of the time (or entities) before a period, and supports from it on."""
             observed = np.zeros(len(facts), bool)
             for split in range(before, Period.META_TEST + 1):
@@ -70,11 +84,11 @@ class Problem:
             return VisibleFacts.of(facts.select(public))
 
         return cls(
-            learnable(shots, Period.META_VALIDATION),
-            learnable(shots, Period.META_TRAIN),
-            learnable(1, Period.META_TRAIN),
+            learnable(None, Period.META_VALIDATION),
+            learnable(None, Period.META_TRAIN),
+            learnable(Shots(1, 1), Period.META_TRAIN),
             tasks(Period.META_TRAIN),
             tasks(Period.META_VALIDATION),
-            shots,
+            wanted.label,
             visibility,
         )

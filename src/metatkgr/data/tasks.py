@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.periods import Period, Periods
+from metatkgr.data.shots import Shots
 from metatkgr.data.visibility import Supports, Visibility, VisibleFacts, public_facts
 from metatkgr.errors import SettingsError
 
@@ -60,7 +61,8 @@ class Tasks:
     facts: Facts
     periods: Periods
     split: Period
-    shots: int
+    shots: int | str
+    """K; where it is not the same for all, its range as text ('random': 1-5)."""
     visibility: Visibility
     supports: Supports
     """The supports of every new entity of the split, also of those without a query."""
@@ -77,27 +79,28 @@ class Tasks:
         cls,
         facts: Facts,
         *,
-        shots: int | IntArray = 3,
+        shots: int | str | Shots | IntArray = 3,
         visibility: Visibility | str = Visibility.ENTITY_SPLIT,
         split: Period | str = Period.META_TEST,
         periods: Periods | None = None,
+        seed: int = 0,
     ) -> Tasks:
         """Make the tasks of one split.
 
         Args:
             facts: the whole graph.
-            shots: K, how many first facts of an entity are its support; or (E,) one K per entity.
+            shots: K, how many first facts of an entity are its support; 'random' (1-5) or a range
+                as '2-4': each entity's K is drawn; or (E,) one K per entity.
             visibility: which facts are public.
             split: the period whose new entities are asked about (not background).
             periods: the periods of ``facts``, when they are at hand already.
+            seed: of each entity's K, where it is drawn.
         """
         split = Period.parse(split) if isinstance(split, str) else split
         visibility = Visibility.parse(visibility) if isinstance(visibility, str) else visibility
         if split is Period.BACKGROUND:
             raise SettingsError("background entities are not new: choose a meta split")
-        shots_of = np.broadcast_to(np.asarray(shots, np.int64), len(facts.entities))
-        if len(shots_of) == 0 or shots_of.min() < 1:
-            raise SettingsError(f"shots must be at least 1, not {shots}")
+        shots_of, label = _shots_of_each(shots, len(facts.entities), seed)
         periods = periods or Periods.of(facts)
 
         in_task = periods.of_fact == split
@@ -124,7 +127,7 @@ class Tasks:
             facts,
             periods,
             split,
-            int(np.max(shots_of)),
+            label,
             visibility,
             supports,
             np.flatnonzero(in_support),
@@ -137,6 +140,19 @@ class Tasks:
     def count(self) -> int:
         """Number of tasks that are evaluated: entities with at least one query."""
         return len(np.unique(self.questions.entity))
+
+
+def _shots_of_each(
+    shots: int | str | Shots | IntArray, entities: int, seed: int
+) -> tuple[IntArray, int | str]:
+    """(E,) K of each entity, and what to call it."""
+    if isinstance(shots, np.ndarray) and shots.ndim:
+        if len(shots) == 0 or shots.min() < 1:
+            raise SettingsError(f"shots must be at least 1, not {shots}")
+        return shots, Shots(int(shots.min()), int(shots.max())).label
+    wanted = Shots.parse(shots if isinstance(shots, int | str | Shots) else int(shots))
+    drawn = np.asarray(wanted.of_entities(entities, seed), np.int64)
+    return np.broadcast_to(drawn, entities), wanted.label
 
 
 def _base(facts: Facts) -> int:

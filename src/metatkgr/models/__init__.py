@@ -2,7 +2,12 @@
 
 from metatkgr.models import oracle as _oracle
 from metatkgr.models.base import Model, available, create, register
+from metatkgr.models.baselines import gen as _gen
+from metatkgr.models.baselines import lan as _lan
+from metatkgr.models.baselines import metadygnn as _metadygnn
 from metatkgr.models.baselines import recurrency as _recurrency
+from metatkgr.models.baselines import regcn as _regcn
+from metatkgr.models.baselines import renet as _renet
 from metatkgr.models.baselines import translational as _translational
 from metatkgr.models.metatkgr import model as _metatkgr
 
@@ -10,4 +15,4 @@ __all__ = ["DEFAULT_MODEL", "Model", "available", "create", "register"]
 
 DEFAULT_MODEL = "paths"
 """The model of the product where none is named."""
-_ = (_metatkgr, _oracle, _recurrency, _translational)
+_ = (_gen, _lan, _metadygnn, _metatkgr, _oracle, _recurrency, _regcn, _renet, _translational)

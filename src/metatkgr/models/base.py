@@ -50,6 +50,9 @@ class Model(ABC, Generic[SettingsT]):
     """A frozen dataclass of the model's settings."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named sets of settings; 'default' changes nothing."""
+    tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """What a search may vary, by the name of the setting: ``(low, high, "log")`` or ``(low, high,
+    "linear")`` is a range, any other tuple lists the choices. Empty: nothing is worth a search."""
     needs_law: ClassVar[bool] = False
     """Whether the model can only be used on a simulated graph, whose law is known."""
 

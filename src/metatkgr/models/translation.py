@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["relation_vectors", "rows_of", "score_all", "translation_score"]
+__all__ = [
+    "never_itself",
+    "relation_vectors",
+    "rivals",
+    "rows_of",
+    "score_all",
+    "translation_score",
+]
 
 
 def rows_of(table: Tensor, index: Tensor) -> Tensor:
@@ -59,3 +66,37 @@ def score_all(translated: Tensor, candidates: Tensor) -> Tensor:
     """
     length = translated.square().sum(-1).unsqueeze(-1) + candidates.square().sum(-1).unsqueeze(-2)
     return 2 * (translated @ candidates.transpose(-1, -2)) - length
+
+
+def never_itself(scores: Tensor, entity: Tensor) -> Tensor:
+    """Put the asking entity below every other candidate, in place.
+
+    Where relations are short, h_e + h_r is nearest to h_e itself: an answer that graphs hardly ever
+    give, in the way of all that they do give.
+
+    Args:
+        scores: (Q, E) scores of all candidates.
+        entity: (Q,) who asks.
+
+    Returns:
+        ``scores``.
+    """
+    # Below its own question's scores, so that a question's scores do not depend on others.
+    lowest = scores.amin(1, keepdim=True) - 1
+    return scores.scatter_(1, entity.unsqueeze(1), lowest)
+
+
+def rivals(scores: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """For a softmax over all entities: the asking entity is no rival of the answer.
+
+    Args:
+        scores: (B, E).
+        source: (B,) who asks.
+        target: (B,) the answer; where it is the asking entity itself, nothing changes.
+
+    Returns:
+        (B, E) scores, the asking entity's very low.
+    """
+    own, lowest = scores.gather(1, source.unsqueeze(1)), torch.finfo(scores.dtype).min / 2
+    kept = torch.where((source == target).unsqueeze(1), own, torch.full_like(own, lowest))
+    return scores.scatter(1, source.unsqueeze(1), kept)

@@ -17,6 +17,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.errors import MetaTKGRError
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from metatkgr.training.device import precise_to
 from metatkgr.training.distributed import add_gradients, current_part, mean_over_processes
 from metatkgr.training.trace import Trace
 
@@ -43,6 +44,7 @@ class _Run:
     checkpoint: Path | None
     position: Position
     best: dict[str, Tensor]
+    precision: str
 
 
 def train(
@@ -54,6 +56,7 @@ def train(
     folder: Path | None = None,
     resume: bool = False,
     progress: Callable[[dict[str, Any]], object] | None = None,
+    precision: str = "float32",
 ) -> list[dict[str, Any]]:
     """Learn the weights of a model.
 
@@ -68,6 +71,8 @@ def train(
         folder: for ``checkpoint.safetensors`` and ``trace.jsonl``; None writes nothing.
         resume: go on from the checkpoint in ``folder``, exactly.
         progress: called with each line of the trace.
+        precision: of the losses, 'float32' or 'bfloat16'; weights, gradients and validation are
+            float32 either way.
 
     Returns:
         The lines of the trace, one for each epoch.
@@ -84,7 +89,8 @@ def train(
         generator.set_state(state)
     writes = current_part().number == 0
     trace = Trace(folder / "trace.jsonl" if folder and writes else None, keep=position.trace_lines)
-    run = _Run(model, generator, trace, checkpoint if writes else None, position, best)
+    kept = checkpoint if writes else None
+    run = _Run(model, generator, trace, kept, position, best, precision)
     phases = model.phases(problem)
     while position.phase < len(phases):
         _train_phase(run, phases[position.phase], validate, optimiser_state, progress)
@@ -159,7 +165,8 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
         if batch is None:
             break
         prepared = time.perf_counter()
-        loss = phase.loss(batch, run.generator, part)
+        with precise_to(run.precision, run.model.device):
+            loss = phase.loss(batch, run.generator, part)
         forward = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
         loss.value.backward()  # type: ignore[no-untyped-call]

@@ -45,12 +45,17 @@ class RunConfig:
 
     dataset: str
     model: str
-    shots: int
+    shots: int | str
+    """K of the training; a range from which each entity's is drawn as text ('random': 1-5)."""
     visibility: str
     seed: int
     version: str
     """Of metatkgr."""
     preset: str = "default"
+    precision: str = "float32"
+    """Of the losses: float32 or bfloat16."""
+    test_shots: int | str = ""
+    """K of the meta-validation and meta-test entities; '': that of the training."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Every setting of the model."""
     format: int = _FORMAT

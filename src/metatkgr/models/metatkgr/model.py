@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from metatkgr.models.metatkgr.encoder import Tree, encode, initial_encoder
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.models.translation import relation_vectors, score_all
+from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
 __all__ = ["MetaTKGR"]
 
@@ -45,6 +46,20 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings]):
     name = "metatkgr"
     settings_type = MetaTKGRSettings
     presets = PRESETS
+    tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "outer_rate": (1e-3, 5e-2, "log"),
+        "inner_rate": (1e-3, 0.3, "log"),
+        "inner_steps": (1, 2, 3),
+        "translation_rate": (1e-3, 2e-2, "log"),
+        "translation_epochs": (10, 100, "log"),
+        "batch_size": (64, 128, 256, 512),
+        "negatives": (16, 32, 64, 128),
+        "budget": (8, 16, 32),
+        "sampler": ("bfs", "recent"),
+        "message": ("residual", "gate"),
+        "dropout": (0.0, 0.1, 0.3),
+        "intervals": (1, 3, 5),
+    }
 
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a random encoder."""
@@ -125,6 +140,8 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings]):
                     own = {key: value[task[row]] for key, value in adapted.items()}
                     exact = self._encoded_by(own, batch, int(task[row]), int(moment))
                     scores[row] = score_all(asked[row : row + 1], exact)[0]
+        if not self.settings.answers_itself:
+            never_itself(scores, torch.from_numpy(queries.entity).to(self.device))
         return scores
 
     def _batch(

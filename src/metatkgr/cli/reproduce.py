@@ -1,0 +1,220 @@
+"""``metatkgr reproduce``: the paper's experiments, with the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from metatkgr.cli import options
+from metatkgr.cli.output import console_for, emit_json, short
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE|FIGURE]...",
+            help="Which tables and figures: 3-shot, 1-shot, 2-shot, detailed, cross-shot, "
+            "visibility, ablations, over-time, training-time, bound, datasets; all, where none is "
+            "named.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the cells and of the report.")] = Path(
+        "runs/reproduce"
+    ),
+    datasets: Annotated[
+        list[str] | None, typer.Option(help="Datasets, separated by commas; repeatable.")
+    ] = None,
+    models: Annotated[
+        list[str] | None, typer.Option(help="Models, separated by commas; repeatable.")
+    ] = None,
+    shots: Annotated[
+        list[str] | None, typer.Option(help="Numbers of shots, separated by commas; repeatable.")
+    ] = None,
+    visibility: Annotated[
+        list[str] | None, typer.Option(help="Visibilities, separated by commas; repeatable.")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Seeds of each learned model; without it 5 for MetaTKGR and the three best "
+            "baselines, 3 for the others.",
+        ),
+    ] = None,
+    preset: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Presets of the learned models, separated by commas; without it default, and for "
+            "metatkgr paper too."
+        ),
+    ] = None,
+    set_: options.SetValues = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the cells.")] = 1,
+    device: options.Device = "auto",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="The whole pipeline on the simulated world, tiny trainings."),
+    ] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Only list the cells and which are done.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option(help="Write tables, figures and the page at the end.")
+    ] = True,
+    limit_seconds: Annotated[
+        float | None, typer.Option(min=0, help="Begin no cell after so many seconds.")
+    ] = None,
+    stop_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="After so many seconds also leave the trainings in hand, at their next epoch; "
+            "the same command goes on with them.",
+        ),
+    ] = None,
+    json_out: options.JsonOut = None,
+) -> None:
+    """Train what is missing, evaluate, and write the tables and figures into a folder.
+
+    Cell by cell: every finished one is kept, an interrupted one goes on where it was. Any number of
+    these commands may share the folder, on one machine or several.
+
+    Example: `metatkgr reproduce --quick --out runs/quick`
+    """
+    from metatkgr.experiments.suite import DATASETS, Choice, cells_for, quick_choice
+    from metatkgr.experiments.workers import Limits, failures, run_grid
+
+    console = console_for(json_out)
+    choice = Choice(
+        datasets=tuple(_split(datasets)) or DATASETS,
+        models=tuple(_split(models)) or None,
+        shots=tuple(_number(text) for text in _split(shots)) or None,
+        visibilities=tuple(_split(visibility)) or None,
+        seeds=seeds,
+        presets=tuple(_split(preset)) or None,
+        settings=tuple(sorted(options.parse_assignments(set_ or []).items())),
+    )
+    if quick:
+        choice = quick_choice(choice)
+    names = experiments or []
+    where = options.choose_device(device)
+    limits = Limits.of(limit_seconds, stop_seconds)
+    cells = cells_for(names, _with_best(choice, out))
+    if list_:
+        _list_cells(console, out, cells, json_out)
+        return
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    say(f"{len(cells)} cells in {out}; {workers} workers on {where}")
+    run_grid(out, cells, workers=workers, device=where, limits=limits, say=say)
+    # Which baselines are the best is known only now: they get more seeds and visibilities.
+    more = cells_for(names, _with_best(choice, out))
+    if {cell.name for cell in more} - {cell.name for cell in cells} and limits.may_begin:
+        cells = more
+        run_grid(out, cells, workers=workers, device=where, limits=limits, say=say)
+    _print_finished(console, out, cells, json_out)
+    failed = failures(out, cells)
+    for name, reason in failed.items():
+        console.print(f"failed: {name}: {reason.splitlines()[0]}", style="red", markup=False)
+    if report:
+        _write_report(console, out, choice.datasets)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _split(texts: list[str] | None) -> list[str]:
+    return [part.strip() for text in texts or [] for part in text.split(",") if part.strip()]
+
+
+def _number(text: str) -> int:
+    from metatkgr.errors import SettingsError
+
+    if not text.isdecimal():
+        raise SettingsError(f"--shots takes numbers, as in 1,2,3, not {text!r}")
+    return int(text)
+
+
+def _with_best(choice: Any, out: Path) -> Any:
+    from dataclasses import replace
+
+    from metatkgr.experiments.outcomes import best_baselines
+    from metatkgr.experiments.workers import records
+
+    return choice if choice.best else replace(choice, best=best_baselines(records(out)))
+
+
+def _list_cells(console: Any, out: Path, cells: list[Any], json_out: str | None) -> None:
+    from metatkgr.experiments.workers import failures, record_path
+
+    failed = failures(out, cells)
+    rows, found = [], []
+    for cell in cells:
+        state = "done" if record_path(out, cell).exists() else ""
+        state = "failed" if cell.name in failed else state
+        rows.append([cell.name, cell.test_shots, state])
+        found.append(cell.to_json() | {"name": cell.name, "state": state or "missing"})
+    done = sum(row[2] == "done" for row in rows)
+    console.print(f"{done} of {len(cells)} cells done")
+    _print_rows(console, [["cell", "K", "state"], *rows])
+    emit_json(json_out, found)
+
+
+def _print_finished(console: Any, out: Path, cells: list[Any], json_out: str | None) -> None:
+    from metatkgr.experiments.workers import read_record, record_path
+
+    rows, found = [], []
+    for cell in cells:
+        if not (path := record_path(out, cell)).exists():
+            continue
+        record = read_record(path)
+        found.append(record)
+        training = record["training"] or {}
+        run = record["result"]
+        every, novel = (run["metrics"]["static"][subset] for subset in ("all", "novel"))
+        rows.append(
+            [
+                f"{cell.dataset} {cell.variant}",
+                f"{cell.shots}/{cell.test_shots}",
+                cell.visibility,
+                str(cell.seed),
+                *(short(every[key], 4) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
+                "" if novel["mrr"] is None else short(novel["mrr"], 4),
+                short(run["metrics"]["time"]["all"]["mrr"], 4),
+                short(training["validation_mrr"], 4) if training.get("validation_mrr") else "",
+                f"{training['seconds']:.0f}" if training else "",
+            ]
+        )
+    columns = [
+        "cell", "K", "visibility", "seed", "MRR", "H@1", "H@3", "H@10", "novel", "time MRR",
+        "valid.", "s",
+    ]  # fmt: skip
+    title = f"{len(found)} of {len(cells)} cells done; static filter unless said otherwise"
+    console.print(title)
+    _print_rows(console, [columns, *rows])
+    emit_json(json_out, found)
+
+
+def _print_rows(console: Any, rows: list[list[str]]) -> None:
+    """Columns of text, whole on any width: a log file has none."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        first, *others = (
+            text.ljust(width) if place == 0 else text.rjust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        console.print("  ".join([first, *others]), markup=False, soft_wrap=True)
+
+
+def _write_report(console: Any, out: Path, datasets: tuple[str, ...]) -> None:
+    from metatkgr.experiments.report import write_report
+
+    for path in write_report(out, out, datasets=datasets):
+        console.print(f"wrote {path}", markup=False, soft_wrap=True)

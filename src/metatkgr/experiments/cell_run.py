@@ -1,0 +1,282 @@
+"""Run one cell: train (or go on training), evaluate on meta-test, and say it in a small record."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.problem import Problem
+from metatkgr.data.sources import load
+from metatkgr.data.tasks import Tasks
+from metatkgr.evaluation.evaluator import Evaluation, evaluate
+from metatkgr.experiments.cells import Cell
+from metatkgr.experiments.compact import SCALE, pack
+from metatkgr.experiments.suite import settings_of
+from metatkgr.experiments.true_loss import TrueLoss
+from metatkgr.files import write_json
+from metatkgr.models import Model, create
+from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.loop import train
+from metatkgr.training.tuned import TUNED, tuned_settings
+from metatkgr.version import __version__
+
+__all__ = ["Loaded", "hardware", "run_cell", "versions"]
+
+CURVE_POINTS = 60
+"""Epochs of a phase that a record keeps, evenly spread; those with a validation come first."""
+_IN_CURVE = ("loss", "validation_mrr", "seconds", "empirical", "kl", "bound", "true_loss")
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class _Recent(Generic[Key, Value]):
+    """The values of the last few keys asked for."""
+
+    def __init__(self, make: Callable[[Key], Value], most: int) -> None:
+        self.make, self.most = make, most
+        self.values: OrderedDict[Key, Value] = OrderedDict()
+
+    def __call__(self, key: Key) -> Value:
+        if key not in self.values:
+            self.values[key] = self.make(key)
+        self.values.move_to_end(key)
+        while len(self.values) > self.most:
+            self.values.popitem(last=False)
+        return self.values[key]
+
+
+class Loaded:
+    """Datasets, problems and tasks that a worker keeps between its cells."""
+
+    def __init__(self) -> None:
+        self.facts: _Recent[str, Facts] = _Recent(load, 4)
+        self.problem: _Recent[tuple[str, int, str, str], Problem] = _Recent(self._problem, 4)
+        self.tasks: _Recent[tuple[str, str, str], Tasks] = _Recent(self._tasks, 6)
+
+    def _problem(self, key: tuple[str, int, str, str]) -> Problem:
+        dataset, shots, test_shots, visibility = key
+        # Where K is drawn, it is the same for all models and seeds: they are compared alike.
+        return Problem.of(
+            self.facts(dataset), shots=shots, test_shots=test_shots, visibility=visibility, seed=0
+        )
+
+    def _tasks(self, key: tuple[str, str, str]) -> Tasks:
+        dataset, shots, visibility = key
+        return Tasks.build(
+            self.facts(dataset), shots=shots, visibility=visibility, split="meta-test", seed=0
+        )
+
+
+def run_cell(
+    cell: Cell,
+    *,
+    work: Path,
+    device: str = "cpu",
+    loaded: Loaded | None = None,
+    progress: Callable[[dict[str, Any]], object] | None = None,
+) -> dict[str, Any]:
+    """Train the cell's model if it has weights, and evaluate the best ones.
+
+    Args:
+        cell: what to run.
+        work: folder for checkpoints; an interrupted training goes on from there. Removed at the
+            end.
+        device: where to compute.
+        loaded: what earlier cells have read already.
+        progress: called after each epoch, once its checkpoint is written; may raise to stop.
+
+    Returns:
+        The record: ``cell``, ``settings``, ``versions``, ``hardware``, ``training`` (None for a
+        rule) and ``result``.
+    """
+    loaded = loaded or Loaded()
+    model = _create(cell, loaded, device)
+    training = None
+    if isinstance(model, TrainableModel):
+        training = _trained(model, cell, loaded, work, progress)
+    tasks = loaded.tasks((cell.dataset, cell.test_shots, cell.visibility))
+    record = {
+        "cell": cell.to_json(),
+        "settings": dataclasses.asdict(model.settings),
+        "versions": versions(),
+        "hardware": hardware(device),
+        "training": training,
+        "result": _result(cell, evaluate(model, tasks)),
+    }
+    shutil.rmtree(work, ignore_errors=True)
+    return record
+
+
+def _create(cell: Cell, loaded: Loaded, device: str) -> Model[Any]:
+    settings: dict[str, Any] = dict(settings_of(cell))
+    preset = cell.preset
+    if preset == TUNED:
+        settings = tuned_settings(cell.model, loaded.facts(cell.dataset).name) | settings
+        preset = "default"
+    return create(cell.model, settings, preset=preset, device=device)
+
+
+def _trained(
+    model: TrainableModel[Any],
+    cell: Cell,
+    loaded: Loaded,
+    work: Path,
+    progress: Callable[[dict[str, Any]], object] | None,
+) -> dict[str, Any]:
+    problem = loaded.problem((cell.dataset, cell.shots, cell.test_shots, cell.visibility))
+    begun = {"begun": cell.name, "settings": dataclasses.asdict(model.settings)}
+    if _read(work / "begun.json") != begun:  # nothing, or of other settings: begin anew
+        shutil.rmtree(work, ignore_errors=True)
+        write_json(work / "begun.json", begun)
+
+    def validate(candidate: TrainableModel[Any]) -> float:
+        return evaluate(candidate, problem.validation).summary(resamples=0).mrr or 0.0
+
+    true_loss = TrueLoss(model, problem, work / "true-loss.jsonl") if _follows(cell) else None
+
+    def after_epoch(line: dict[str, Any]) -> None:
+        if true_loss is not None:
+            true_loss(line)
+        if progress:
+            progress(line)
+
+    lines = train(
+        model,
+        problem,
+        seed=cell.seed,
+        validate=validate,
+        folder=work,
+        resume=True,
+        progress=after_epoch,
+    )
+    if true_loss is not None:
+        true_loss.add_to(lines)
+    validated = [line["validation_mrr"] for line in lines if "validation_mrr" in line]
+    last_phase = [line for line in lines if line["phase"] == lines[-1]["phase"]]
+    selected = [line["validation_mrr"] for line in last_phase if "validation_mrr" in line]
+    return {
+        "epochs": len(lines),
+        "seconds": round(lines[-1]["seconds"], 2) if lines else 0.0,
+        "validation_mrr": _rounded(max(selected or validated, default=None)),
+        "curve": _curves(lines),
+    }
+
+
+def _follows(cell: Cell) -> bool:
+    """Whether the loss on tasks to come is measured after each epoch: costly, for one figure."""
+    plain = cell.seed == 0 and cell.test_shots == str(cell.shots) == "3"
+    return plain and cell.visibility == "entity-split" and not dict(cell.settings).get("variant")
+
+
+def _curves(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each phase the numbers of its epochs as columns, thinned to a bounded length."""
+    curves = []
+    for name in dict.fromkeys(line["phase"] for line in lines):
+        mine = [line for line in lines if line["phase"] == name]
+        validated = [line for line in mine if "validation_mrr" in line]
+        kept = _spread(validated if len(validated) > 1 else mine, CURVE_POINTS)
+        columns = {
+            key: [_rounded(line.get(key)) for line in kept]
+            for key in _IN_CURVE
+            if any(key in line for line in kept)
+        }
+        curves.append({"phase": name, "epoch": [line["epoch"] for line in kept], **columns})
+    return curves
+
+
+def _spread(items: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """At most so many, evenly, with the first and the last."""
+    places = np.unique(np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int))
+    return [items[place] for place in places]
+
+
+def _result(cell: Cell, evaluation: Evaluation) -> dict[str, Any]:
+    """The object of ``metatkgr evaluate --json``, rounded, with what tests and figures need."""
+    measured = evaluation.to_json()
+    for subsets in measured["metrics"].values():
+        for metrics in subsets.values():
+            metrics |= {key: _rounded(value) for key, value in metrics.items()}
+    return {
+        "dataset": evaluation.tasks.facts.name,
+        "model": cell.model,
+        "seed": cell.seed,
+        "train_shots": cell.shots,
+        **measured,
+        "per_entity": _per_entity(evaluation),
+        "per_step": _per_step(evaluation),
+    }
+
+
+def _per_entity(evaluation: Evaluation) -> dict[str, str]:
+    """For each entity, in the order of their ids: queries, and MRR under each filter; packed."""
+    _, group = np.unique(evaluation.entity, return_inverse=True)
+    size = np.bincount(group)
+    return {"queries": pack(size)} | {
+        name: pack(np.rint(SCALE * np.bincount(group, weights=1.0 / ranks) / size))
+        for name, ranks in evaluation.ranks.items()
+    }
+
+
+def _per_step(evaluation: Evaluation) -> dict[str, list[Any]]:
+    """For each step with a query: its date, the queries, and how many had a rank up to 10."""
+    steps, group = np.unique(evaluation.time, return_inverse=True)
+    calendar = evaluation.tasks.facts.calendar
+    return {
+        "step": [calendar.label(int(step)) for step in steps],
+        "queries": np.bincount(group).tolist(),
+    } | {
+        f"hits@10_{name}": np.bincount(group, weights=ranks <= 10).astype(int).tolist()
+        for name, ranks in evaluation.ranks.items()
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def versions() -> dict[str, str]:
+    """What computed: this package and those it stands on."""
+    return {
+        "metatkgr": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+@cache
+def hardware(device: str) -> str:
+    """The name of the device."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(torch.device(device))
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line for line in lines if line.startswith("model name")).partition(":")[2]
+    except (OSError, StopIteration):
+        name = platform.machine() or sys.platform
+    return f"{name.strip()}, {os.cpu_count()} cores"

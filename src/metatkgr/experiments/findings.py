@@ -1,0 +1,148 @@
+"""Sentences about the results, made from the numbers: what holds, what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metatkgr.experiments.outcomes import Row, row_order
+from metatkgr.experiments.published import PUBLISHED
+from metatkgr.experiments.significance import ALPHA, Comparison
+from metatkgr.experiments.special_tables import ablation_rows
+from metatkgr.experiments.suite import RULES
+from metatkgr.experiments.tables import (
+    BETTER,
+    METATKGR,
+    WITHIN,
+    WORSE,
+    Runs,
+    mark,
+    number,
+)
+
+__all__ = ["ablation_findings", "published_findings", "rule_findings", "significance_findings"]
+
+_NAMES = ("MRR", "H@1", "H@3", "H@10")
+
+
+def published_findings(runs: Runs) -> list[str]:
+    """How each row stands to its own published numbers, and where those were not reached."""
+    sentences = []
+    better = total = 0
+    for (model, dataset, shots), printed in PUBLISHED.items():
+        values = runs.values(runs.of(dataset, Row("paths"), shots))
+        if model == "metatkgr" and values is not None:
+            pairs = zip(values.mean(0), printed.mean, strict=True)
+            better += sum(ours > theirs for ours, theirs in pairs if theirs is not None)
+            total += len(printed.mean)
+    if total:
+        sentences.append(
+            f"The untrained rule `paths` is above the published model in {better} of {total} cells."
+        )
+    rows = sorted({row for k in runs.shots() for row in runs.rows(k)}, key=row_order)
+    for row in rows:
+        sentence = _against_published(runs, row)
+        if sentence:
+            sentences.append(sentence)
+    return sentences
+
+
+def _against_published(runs: Runs, row: Row) -> str:
+    counts = dict.fromkeys((BETTER, WITHIN, WORSE), 0)
+    missed: list[str] = []
+    for shots in runs.shots():
+        for dataset in runs.datasets:
+            printed = PUBLISHED.get((row.model, dataset, shots))
+            values = runs.values(runs.of(dataset, row, shots))
+            if printed is None or values is None:
+                continue
+            mean = values.mean(0)
+            texts = []
+            for place, theirs in enumerate(printed.mean):
+                if theirs is None:
+                    continue
+                sign = mark(mean[place], theirs, printed.std[place] if printed.std else None)
+                counts[sign] += 1
+                if sign == WORSE:
+                    texts.append(f"{_NAMES[place]} {number(mean[place])} against {number(theirs)}")
+            if texts:
+                missed.append(f"{dataset} {shots}-shot ({', '.join(texts)})")
+    total = sum(counts.values())
+    if not total:
+        return ""
+    text = (
+        f"{row.label} against its own published numbers: better in {counts[BETTER]}, within their "
+        f"standard deviation in {counts[WITHIN]}, worse in {counts[WORSE]} of {total} cells."
+    )
+    return text + (f" Not reached: {'; '.join(missed)}." if missed else "")
+
+
+def rule_findings(runs: Runs, shots: int = 3) -> list[str]:
+    """Where a rule that learns nothing beats models that do."""
+    sentences = []
+    for dataset in runs.datasets:
+        scores = {
+            row: float(values[:, 0].mean())
+            for row in runs.rows(shots)
+            if (values := runs.values(runs.of(dataset, row, shots))) is not None
+        }
+        rules = {row: score for row, score in scores.items() if row.model in RULES}
+        learned = {row: score for row, score in scores.items() if row.model not in RULES}
+        if not rules or not learned:
+            continue
+        best = max(rules, key=lambda row: rules[row])
+        above = sorted((r for r in learned if learned[r] > rules[best]), key=lambda r: -learned[r])
+        text = (
+            f"{dataset}, {shots}-shot: the better rule, {best.label}, has the MRR "
+            f"{number(rules[best])}; "
+        )
+        if above:
+            listed = ", ".join(f"{row.label} ({number(learned[row])})" for row in above)
+            text += f"of {len(learned)} learned models {len(above)} are above it: {listed}."
+        else:
+            top = max(learned, key=lambda row: learned[row])
+            text += (
+                f"no learned model (of {len(learned)}) is above it; the best of them is "
+                f"{top.label} ({number(learned[top])})."
+            )
+        sentences.append(text)
+    return sentences
+
+
+def ablation_findings(runs: Runs, found: Sequence[Comparison], shots: int = 3) -> list[str]:
+    """What leaving out a part changes; ``found`` compares the whole model with each ablation."""
+    sentences = []
+    compared = {(c.dataset, c.other): c for c in found}
+    for name, row in ablation_rows(runs)[1:]:
+        parts = []
+        for dataset in runs.datasets:
+            whole, less = runs.common(dataset, METATKGR, row, shots)
+            if whole is None or less is None:
+                continue
+            change = less[:, 0].mean() - whole[:, 0].mean()
+            comparison = compared.get((dataset, row))
+            verdict = "not tested"
+            if comparison is not None:
+                verdict = "significant" if comparison.significant else "not significant"
+            parts.append(f"{change:+.3f} on {dataset} ({verdict}, {_seeds(len(whole))})")
+        if parts:
+            sentences.append(
+                f"`{name}` instead of the whole changes the MRR by {', '.join(parts)}."
+            )
+    return sentences
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count > 1)}"
+
+
+def significance_findings(found: Sequence[Comparison]) -> list[str]:
+    """How many comparisons stand after the correction."""
+    if not found:
+        return []
+    higher = [c for c in found if c.significant and c.difference > 0]
+    lower = [c for c in found if c.significant and c.difference < 0]
+    return [
+        f"Of {len(found)} comparisons of {found[0].one.label} with another model, {len(higher)} "
+        f"show it significantly better and {len(lower)} significantly worse (corrected p < "
+        f"{ALPHA}); in the other {len(found) - len(higher) - len(lower)} nothing can be said."
+    ]

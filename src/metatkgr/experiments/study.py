@@ -1,0 +1,191 @@
+"""The study behind a search for settings: what is searched, and the file that workers share.
+
+The study lies in an SQLite file. Whoever is started with the same file and the same question joins
+it; a worker that is killed leaves a trial that the others give up after a while, and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import secrets
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from metatkgr.errors import SettingsError
+from metatkgr.models import available
+from metatkgr.training.fitting import trainable
+
+__all__ = [
+    "Search",
+    "Space",
+    "ended",
+    "enqueue_the_defaults",
+    "is_range",
+    "load_optuna",
+    "open_study",
+    "search_space",
+    "suggest",
+]
+
+Space = Mapping[str, tuple[Any, ...]]
+"""By setting: ``(low, high, 'log' | 'linear')`` is a range, any other tuple a choice."""
+
+_HEARTBEAT = 2
+"""Seconds between signs of life of a worker."""
+_SILENCE = 20
+"""Seconds without one after which a trial is given up."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched, and for how long."""
+
+    model: str
+    storage: Path
+    trials: int = 20
+    """Trials in all, of all workers, that ended or were pruned."""
+    timeout: float | None = None
+    """Seconds after which no worker begins another trial."""
+    shots: int | str = 3
+    visibility: str = "entity-split"
+    seed: int = 0
+    fixed: dict[str, Any] = field(default_factory=dict)
+    """Settings that are not searched."""
+    preset: str = "default"
+    device: str = "auto"
+    precision: str = "auto"
+    startup: int = 5
+    """Trials before any is pruned."""
+    space: dict[str, tuple[Any, ...]] | None = None
+    """What to search; None: the ranges beside the model."""
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise SettingsError(f"at least 1 trial is needed, not {self.trials}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise SettingsError(f"the timeout is a number of seconds above 0, not {self.timeout}")
+
+
+def search_space(search: Search) -> dict[str, tuple[Any, ...]]:
+    """What is searched: the ranges of the model without the settings that are fixed."""
+    # Says what is wrong with the name or a fixed setting.
+    trainable(search.model, search.fixed, preset=search.preset)
+    ranges = available()[search.model].tuning if search.space is None else search.space
+    space = {name: values for name, values in ranges.items() if name not in search.fixed}
+    if not space:
+        kept = "every setting with a range is fixed" if ranges else "it has no ranges"
+        raise SettingsError(
+            f"there is nothing to search for {search.model}: {kept}; ranges are kept in the "
+            "attribute 'tuning' of the model's class"
+        )
+    return space
+
+
+def open_study(search: Search, dataset: str) -> Any:
+    """The study of a search, new or as far as it has come; an ``optuna.Study``."""
+    optuna = load_optuna()
+    if not search.storage.exists():
+        _make_tables(search.storage)
+    study = optuna.create_study(
+        study_name=f"{search.model} on {dataset}, {search.shots}-shot, {search.visibility}",
+        storage=_storage(search.storage),
+        load_if_exists=True,
+        direction="maximize",
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=search.startup, n_warmup_steps=1),
+    )
+    asked = json.dumps(
+        {"fixed": search.fixed, "preset": search.preset, "space": search_space(search)},
+        sort_keys=True,
+    )
+    begun = study.user_attrs.get("asked")
+    if begun is None:
+        study.set_user_attr("asked", asked)
+    elif begun != asked:
+        raise SettingsError(
+            f"{search.storage} holds this search with other fixed settings or ranges: choose "
+            "another --storage, or repeat what it was begun with"
+        )
+    return study
+
+
+def enqueue_the_defaults(study: Any, search: Search) -> None:
+    """Let the first trial be the settings one has without a search: the result is never worse."""
+    space = search_space(search)
+    preset = "default" if search.preset == "tuned" else search.preset
+    model = trainable(search.model, search.fixed, preset=preset)
+    values = dataclasses.asdict(model.settings)
+    for name, allowed in space.items():
+        inside = (
+            allowed[0] <= values[name] <= allowed[1]
+            if is_range(allowed)
+            else values[name] in allowed
+        )
+        if not inside or (isinstance(values[name], float) and not math.isfinite(values[name])):
+            return
+    if not study.trials:
+        study.enqueue_trial({name: values[name] for name in space}, skip_if_exists=True)
+
+
+def suggest(trial: Any, name: str, values: tuple[Any, ...], settings_type: type[Any]) -> Any:
+    """The value of a setting in a trial."""
+    if not is_range(values):
+        return trial.suggest_categorical(name, list(values))
+    low, high, scale = values
+    if get_type_hints(settings_type).get(name) is int:
+        return trial.suggest_int(name, int(low), int(high), log=scale == "log")
+    return trial.suggest_float(name, float(low), float(high), log=scale == "log")
+
+
+def is_range(values: tuple[Any, ...]) -> bool:
+    """Whether ``values`` are the ends of a range and its scale; else they are choices."""
+    return len(values) == 3 and values[2] in ("log", "linear")
+
+
+def _storage(path: Path) -> Any:
+    """The studies in a file."""
+    optuna = load_optuna()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.storages.RDBStorage(
+            f"sqlite:///{path}",
+            heartbeat_interval=_HEARTBEAT,
+            grace_period=_SILENCE,
+            # Workers wait for each other's writes instead of giving up.
+            engine_kwargs={"connect_args": {"timeout": 120}},
+        )
+
+
+def _make_tables(path: Path) -> None:
+    """A file without studies; it appears whole, so that workers may all try to make it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(6)}-{path.name}")
+    try:
+        empty = _storage(temporary)
+        empty.remove_session()
+        empty.engine.dispose()
+        with suppress(FileExistsError):  # another worker was first
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def ended(study: Any) -> list[Any]:
+    """The trials that were judged, to their end or as far as it took."""
+    return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+
+
+def load_optuna() -> Any:
+    """The module ``optuna``, quiet; imported only where a search is made."""
+    try:
+        import optuna
+    except ImportError:
+        raise SettingsError("Optuna is not installed: pip install 'metatkgr[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

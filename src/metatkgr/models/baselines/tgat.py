@@ -1,0 +1,156 @@
+r"""A two-layer temporal graph attention network (TGAT) with relations, for many tasks at once.
+
+For a node u at time t with neighbours (i, r_i, t_i), head k of layer l = 1, 2 weighs them by
+
+.. math:: \alpha_i = \mathrm{softmax}_i \big( (Q [h_u \Vert \Phi(0)]) \cdot
+          (K [h_i \Vert h_{r_i} \Vert \Phi(t - t_i)]) / \sqrt{d_k} \big)
+
+and, instead of value matrices and a feed-forward network on top, moves the node towards where its
+neighbours would have it, dimension by dimension:
+
+.. math:: h'_u = h_u + \sum_k g_k \odot \sum_i \alpha^k_i (h_i - h_{r_i} - h_u)
+
+g starts at zero, so training starts from the tables; full value matrices learn the training
+entities by heart. Φ(0) times its part of Q is a vector, the query's bias. With K's relation part
+re-defined accordingly, [h_i - h_r ‖ h_r ‖ Φ] stands for [h_i ‖ h_r ‖ Φ]: one gathered tensor
+serves keys and messages. Keys are never formed for a neighbour: the query is multiplied into
+entity space, and into the few different relations and ages, whose results are looked up.
+
+All tensors have a task axis in front; parameters too, of size T or 1 (shared by all nodes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from metatkgr.models.metatkgr.encoder import Hop, Tree
+from metatkgr.models.metatkgr.time_encoding import encode_time, initial_frequency, initial_phase
+from metatkgr.models.translation import relation_vectors
+
+__all__ = ["LAYERS", "encode", "initial_network", "one_layer", "shared"]
+
+LAYERS = 2
+_LOWEST = torch.finfo(torch.float32).min / 2
+
+
+def initial_network(
+    dimension: int, heads: int, width: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Parameters of a network that changes nothing yet; Q and K are Glorot-normal.
+
+    Args:
+        dimension: d.
+        heads: k.
+        width: d_k, the length of one head's queries and keys.
+        generator: the source of randomness.
+
+    Returns:
+        ``encoder.query``, ``encoder.key_entity``, ``encoder.key_relation``, ``encoder.key_time``
+        (2, d, k, d_k), ``encoder.bias`` (2, k, d_k), ``encoder.gate`` (2, k, d),
+        ``encoder.frequency`` and ``encoder.phase`` (d,).
+    """
+    scale = math.sqrt(2 / (dimension + heads * width))
+    made = {
+        f"encoder.{name}": torch.randn(LAYERS, dimension, heads, width, generator=generator) * scale
+        for name in ("query", "key_entity", "key_relation", "key_time")
+    }
+    return made | {
+        "encoder.bias": torch.zeros(LAYERS, heads, width),
+        "encoder.gate": torch.zeros(LAYERS, heads, dimension),
+        "encoder.frequency": initial_frequency(dimension),
+        "encoder.phase": initial_phase(dimension, generator),
+    }
+
+
+def shared(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The ``encoder.*`` entries with a task axis of size 1, by name: sums keep their order."""
+    names = sorted(name for name in parameters if name.startswith("encoder."))
+    return {name: parameters[name].unsqueeze(0) for name in names}
+
+
+def encode(
+    parameters: Mapping[str, Tensor], tables: Mapping[str, Tensor], tree: Tree, own: Tensor
+) -> Tensor:
+    """Both layers.
+
+    Args:
+        parameters: ``encoder.*`` with a task axis.
+        tables: ``entity`` (E, d) and ``relation`` (R, d).
+        tree: (T, n) roots and two hops in global ids.
+        own: (T, n, d) the roots' own vectors; where a root is met as a neighbour, it has its row of
+            the table.
+
+    Returns:
+        (T, n, d) vectors.
+    """
+    tasks, roots, d = own.shape
+    near, far = tree.hops
+    budget = near.entity.shape[-1]
+    # The first layer of the roots and of their neighbours in one go.
+    nodes = Hop(
+        *(
+            torch.cat([a.flatten(1, -2), b.flatten(1, -2)], 1)
+            for a, b in zip(near, far, strict=True)
+        )
+    )
+    neighbours = tables["entity"][near.entity].flatten(1, 2)
+    before = torch.cat([own, neighbours], 1)  # (T, n + n b, d)
+    rows = tables["entity"][nodes.entity]
+    after = one_layer(parameters, 1, tables, before, rows, nodes, tree.ages)
+    root, other = torch.split(after, [roots, roots * budget], 1)
+    other = other.reshape(tasks, roots, budget, d)
+    return one_layer(parameters, 2, tables, root, other, near, tree.ages)
+
+
+def one_layer(
+    parameters: Mapping[str, Tensor],
+    number: int,
+    tables: Mapping[str, Tensor],
+    node: Tensor,
+    neighbour: Tensor,
+    hop: Hop,
+    ages: Tensor,
+) -> Tensor:
+    """One layer.
+
+    Args:
+        parameters: ``encoder.*`` with a task axis.
+        number: which layer, 1 or 2.
+        tables: with ``relation`` (R, d).
+        node: (T, n, d) the layer below, of the nodes.
+        neighbour: (T, n, b, d) the layer below, of their neighbours.
+        hop: who these are, (T, n, b) each.
+        ages: (A,) the different ages.
+
+    Returns:
+        (T, n, d) vectors; unchanged where there is no neighbour.
+    """
+
+    def part(name: str) -> Tensor:
+        return parameters[f"encoder.{name}"][:, number - 1]
+
+    query = torch.einsum("tnd,tdkw->tnkw", node, part("query")) + part("bias").unsqueeze(1)
+    query = query / math.sqrt(query.shape[-1])
+    message = neighbour - relation_vectors(tables["relation"], hop.relation)
+    wanted = torch.einsum("tnkw,tdkw->tnkd", query, part("key_entity"))
+    score = wanted @ message.transpose(-1, -2)  # (T, n, k, b)
+    to_relation = torch.einsum("rd,tdkw->trkw", tables["relation"], part("key_relation"))
+    forwards = torch.einsum("tnkw,trkw->tnkr", query, to_relation)
+    score = score + _look_up(torch.cat([forwards, -forwards], -1), hop.relation)
+    frequency, phase = parameters["encoder.frequency"], parameters["encoder.phase"]
+    time = encode_time(ages.expand(len(frequency), -1), frequency, phase)  # (T, A, d)
+    to_time = torch.einsum("tad,tdkw->takw", time, part("key_time"))
+    score = score + _look_up(torch.einsum("tnkw,takw->tnka", query, to_time), hop.age)
+    there = hop.mask.unsqueeze(-2)
+    share = torch.softmax(score.masked_fill(~there, _LOWEST), -1) * there
+    pull = share @ message - share.sum(-1, keepdim=True) * node.unsqueeze(-2)  # (T, n, k, d)
+    return node + (part("gate").unsqueeze(1) * pull).sum(-2)
+
+
+def _look_up(values: Tensor, index: Tensor) -> Tensor:
+    """(T, n, k, N) values and (T, n, b) positions to (T, n, k, b)."""
+    return values.gather(-1, index.unsqueeze(-2).expand(-1, -1, values.shape[-2], -1))

@@ -1,0 +1,190 @@
+"""Training from Python: constructors store, ``fit`` learns, learned names end in an underscore."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.tasks import Queries, Tasks
+from metatkgr.errors import MetaTKGRError
+from metatkgr.evaluation.evaluator import Evaluation, evaluate
+from metatkgr.files import write_text
+from metatkgr.training.device import choose_device
+from metatkgr.training.distributed import processes
+from metatkgr.training.fitting import (
+    Progress,
+    check_folder,
+    configure,
+    learn,
+    save_run,
+    trainable,
+)
+from metatkgr.training.runs import save_graph
+
+__all__ = ["Estimator", "MetaTKGR"]
+
+
+class Estimator:
+    """Any model with weights, from its name to forecasts.
+
+    >>> transe = Estimator("transe", shots=1, epochs=5).fit(facts)  # doctest: +SKIP
+    >>> transe.evaluate().summary().mrr  # doctest: +SKIP
+
+    Args:
+        model: its name.
+        shots: K, how many first facts of a new entity are known; 'random' (1-5) or a range as
+            '2-4': drawn for each entity.
+        test_shots: K of the meta-validation and meta-test entities, where it is another one.
+        visibility: which facts are public.
+        seed: of all randomness.
+        preset: named settings of the model; 'tuned' for those chosen for the dataset.
+        device: 'cpu', 'cuda', 'cuda:N' or 'auto', a GPU where there is one.
+        precision: of the losses: 'auto', 'float32' or 'bfloat16'.
+        settings: of the model, by name; they win over the preset's.
+
+    Attributes:
+        model_: the trained model.
+        facts_: what it was fitted to.
+        config_: all that the training followed from.
+        trace_: one dictionary for each epoch.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        shots: int | str = 3,
+        test_shots: int | str | None = None,
+        visibility: str = "entity-split",
+        seed: int = 0,
+        preset: str = "default",
+        device: str = "auto",
+        precision: str = "auto",
+        **settings: Any,
+    ) -> None:
+        self.model, self.settings = model, settings
+        self.shots, self.test_shots, self.visibility = shots, test_shots, visibility
+        self.seed, self.preset = seed, preset
+        self.device, self.precision = device, precision
+
+    def __repr__(self) -> str:
+        given = {"shots": self.shots, "visibility": self.visibility, "seed": self.seed}
+        values = ", ".join(f"{key}={value!r}" for key, value in (given | self.settings).items())
+        return f"{type(self).__name__}({values})"
+
+    def fit(
+        self,
+        facts: Facts,
+        *,
+        folder: str | Path | None = None,
+        resume: bool = False,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Learn from facts; weights are selected on meta-validation, meta-test is not looked at.
+
+        Args:
+            facts: the whole graph.
+            folder: becomes a run, with checkpoints while the training goes on; see also ``save``.
+            resume: go on with the run in ``folder``.
+            progress: called with one dictionary for each epoch.
+        """
+        model = trainable(
+            self.model,
+            self.settings,
+            preset=self.preset,
+            dataset=facts.name,
+            device=choose_device(self.device),
+        )
+        config = configure(
+            model,
+            facts,
+            shots=self.shots,
+            test_shots=self.test_shots,
+            visibility=self.visibility,
+            seed=self.seed,
+            preset=self.preset,
+            precision=self.precision,
+        )
+        place = None if folder is None else Path(folder)
+        with processes(model.device) as part:
+            lines = learn(model, facts, config, folder=place, resume=resume, progress=progress)
+        self.model_, self.facts_, self.config_, self.trace_ = model, facts, config, lines
+        self._prepared: str | None = None
+        if place is not None and part.number == 0:
+            save_run(place, model, facts, config, lines)
+        return self
+
+    def tasks(
+        self,
+        split: str = "meta-test",
+        *,
+        shots: int | str | None = None,
+        visibility: str | None = None,
+    ) -> Tasks:
+        """The few-shot tasks of a split of the facts; as in training, unless said otherwise."""
+        self._check_fitted()
+        config = self.config_
+        return Tasks.build(
+            self.facts_,
+            shots=(config.test_shots or config.shots) if shots is None else shots,
+            visibility=visibility or config.visibility,
+            split=split,
+            seed=config.seed,
+        )
+
+    def evaluate(
+        self,
+        split: str = "meta-test",
+        *,
+        shots: int | str | None = None,
+        visibility: str | None = None,
+    ) -> Evaluation:
+        """Rank all queries of a split; with other ``shots`` than in training see the guide."""
+        tasks = self.tasks(split, shots=shots, visibility=visibility)
+        self._prepared = None
+        return evaluate(self.model_, tasks)
+
+    def score(self, queries: Queries, *, split: str = "meta-test") -> Tensor:
+        """Score every entity as the answer to questions about the new entities of a split.
+
+        Returns:
+            (Q, E) scores on the model's device, higher is likelier.
+        """
+        self._check_fitted()
+        if self._prepared != split:
+            tasks = self.tasks(split)
+            self.model_.prepare(tasks.visible).adapt(tasks.supports)
+            self._prepared = split
+        return self.model_.score(queries)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a run, as ``metatkgr train`` does; ``metatkgr evaluate`` takes its folder."""
+        self._check_fitted()
+        place = Path(folder)
+        check_folder(place, resume=False)
+        save_graph(place, self.config_, self.facts_)
+        lines = "".join(json.dumps(line) + "\n" for line in self.trace_)
+        write_text(place / "trace.jsonl", lines)
+        self._prepared = None
+        save_run(place, self.model_, self.facts_, self.config_, self.trace_)
+        return place
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise MetaTKGRError(f"{self!r} has learned nothing yet: call fit(facts) first")
+
+
+class MetaTKGR(Estimator):
+    """MetaTKGR: learns how to learn about new entities from their first few facts.
+
+    >>> model = MetaTKGR(shots=3, epochs=10).fit(facts)  # doctest: +SKIP
+
+    Takes what :class:`Estimator` takes, but for the model's name.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__("metatkgr", **arguments)

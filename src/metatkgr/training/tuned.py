@@ -1,0 +1,87 @@
+"""Settings that were chosen on meta-validation, by model and dataset: the preset 'tuned'."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import metatkgr.models
+from metatkgr.errors import DataError, SettingsError
+from metatkgr.files import write_text
+
+__all__ = ["TUNED", "TUNED_FILE", "keep_tuned", "tuned_settings"]
+
+TUNED = "tuned"
+"""Name of the preset."""
+TUNED_FILE = Path(metatkgr.models.__file__).with_name("tuned.toml")
+"""The settings that come with the package."""
+
+
+def tuned_settings(model: str, dataset: str, path: Path = TUNED_FILE) -> dict[str, Any]:
+    """The settings that were chosen for a model on a dataset.
+
+    Raises:
+        SettingsError: none were chosen yet.
+    """
+    known = _read(path).get(model, {})
+    if dataset not in known:
+        chosen = ", ".join(known) if known else "no dataset yet"
+        raise SettingsError(
+            f"no settings of {model} were tuned on {dataset} (only on: {chosen}); leave out "
+            f"--preset tuned, or choose some: metatkgr tune {dataset} --model {model} --out {path}"
+        )
+    return dict(known[dataset])
+
+
+def keep_tuned(path: Path, model: str, dataset: str, settings: Mapping[str, Any]) -> None:
+    """Put settings into a file beside what it holds for other models and datasets.
+
+    The comment that the file begins with is kept.
+    """
+    content = _read(path) if path.exists() else {}
+    content.setdefault(model, {})[dataset] = dict(settings)
+    head = _comment(path)
+    for name in sorted(content):
+        for data in sorted(content[name]):
+            # JSON's strings and numbers are TOML's too.
+            head += ["", f"[{_key(name)}.{_key(data)}]"]
+            values = content[name][data]
+            head += [f"{key} = {json.dumps(values[key])}" for key in sorted(values)]
+    write_text(path, "\n".join(head).lstrip("\n") + "\n")
+
+
+def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    tables = [data for known in content.values() for data in _values(path, known)]
+    if not all(isinstance(table, dict) for table in tables):
+        raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")
+    return content
+
+
+def _values(path: Path, known: Any) -> list[Any]:
+    if not isinstance(known, dict):
+        raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")
+    return list(known.values())
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML; in quotes it may hold any character."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
+
+
+def _comment(path: Path) -> list[str]:
+    """The lines at the head of a file that are comments."""
+    lines: list[str] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                break
+            lines.append(line)
+    return lines

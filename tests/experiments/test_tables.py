@@ -1,0 +1,162 @@
+"""Numbers of tables, tests of significance, and the files they are made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metatkgr.errors import DataError
+from metatkgr.evaluation.statistics import bootstrap_interval
+from metatkgr.experiments.cells import Cell
+from metatkgr.experiments.compact import pack, unpack
+from metatkgr.experiments.outcomes import best_baselines, collect, read_outcomes
+from metatkgr.experiments.page import to_html
+from metatkgr.experiments.published import CROSS_SHOT, PUBLISHED
+from metatkgr.experiments.report import results_page
+from metatkgr.experiments.significance import compare, holm
+from metatkgr.experiments.tables import BETTER, WITHIN, WORSE, Runs, main_table, mark
+from metatkgr.experiments.workers import records, work_through
+
+
+@given(st.lists(st.integers(0, 2**31 - 1)))
+def test_packed_numbers_read_back(values: list[int]) -> None:
+    assert unpack(pack(values)).tolist() == values
+
+
+def test_what_was_not_packed_is_refused() -> None:
+    with pytest.raises(DataError, match="packed"):
+        unpack("not base64!")
+
+
+def test_holm_on_a_worked_example() -> None:
+    # Sorted .01 .02 .03 .04, times 4 3 2 1: .04 .06 .06 .04, made monotone.
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([]) == []
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_a_comparison_agrees_with_the_bootstrap_of_one_ranking() -> None:
+    generator = np.random.default_rng(3)
+    size = generator.integers(1, 30, 400).astype(float)
+    one = generator.random(400) * size
+    other = one - (generator.random(400) - 0.4) * size
+    numbers = compare({0: one}, {0: other}, size)
+    assert numbers is not None
+    difference, low, high, p = numbers
+    assert difference == pytest.approx((one - other).sum() / size.sum())
+    assert (low, high) == pytest.approx(bootstrap_interval(one - other, size), abs=0.005)
+    assert p < 1e-5
+
+
+def test_equal_models_do_not_differ_and_seeds_are_paired() -> None:
+    size = np.full(50, 4.0)
+    one = {seed: np.full(50, 1.0 + seed) for seed in range(3)}
+    assert compare(one, one, size) == (0.0, 0.0, 0.0, 1.0)
+    # Only the first seed is common: the others, much higher, must not count.
+    assert compare(one, {0: one[0], 7: one[2] * 9}, size) == (0.0, 0.0, 0.0, 1.0)
+    assert compare(one, {8: one[0]}, size) is None
+
+
+def test_noise_rarely_looks_significant() -> None:
+    generator = np.random.default_rng(0)
+    size = np.ones(200)
+    found = []
+    for _ in range(200):
+        one, other = generator.random((2, 200))
+        numbers = compare({0: one}, {0: other}, size)
+        assert numbers is not None
+        found.append(numbers[3] < 0.05)
+    assert 0.01 < np.mean(found) < 0.11
+
+
+def test_marks_say_better_within_or_worse() -> None:
+    assert mark(0.40, 0.37, 0.016) == BETTER
+    assert mark(0.386, 0.37, 0.016) == WITHIN
+    assert mark(0.353, 0.37, 0.016) == WORSE
+    assert mark(0.371, 0.37, None) == BETTER
+    assert mark(0.37, None, None) == ""
+
+
+def test_the_published_numbers_are_the_papers() -> None:
+    assert PUBLISHED["metatkgr", "YAGO", 3].mean == (0.370, 0.303, 0.416, 0.558)
+    assert PUBLISHED["metatkgr", "ICEWS18", 3].std == (0.009, 0.015, 0.014, 0.010)
+    assert PUBLISHED["regcn", "WIKI", 1].mean == (0.223, None, None, 0.250)
+    assert len(PUBLISHED) == 10 * 3 * 3
+    for (model, dataset, shots), printed in PUBLISHED.items():
+        assert printed.std is None or len(printed.std) == 4, (model, dataset, shots)
+        mrr, h1, _, h10 = printed.mean
+        assert mrr is not None
+        assert h10 is not None
+        assert mrr < h10
+        assert h1 is None or h1 <= h10
+    # The diagonal of the cross-shot table repeats the tables of 1 and 3 shots.
+    for shots in (1, 3):
+        mean = PUBLISHED["metatkgr", "YAGO", shots].mean
+        assert CROSS_SHOT[shots, str(shots)] == (mean[0], mean[1], mean[3])
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Path:
+    grid = [Cell("world:3000:1", rule, k) for rule in ("recurrency", "paths") for k in (1, 3)]
+    work_through(tmp_path / "out", grid, say=lambda text: None)
+    return tmp_path / "out"
+
+
+def test_collected_results_make_the_same_page_and_merge(cells: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    found = records(cells)
+    collect(found[:3], results)
+    files = collect(found[2:], results)
+    assert [path.relative_to(results).as_posix() for path in files] == [
+        "cells/world_3000_1/recurrency.json"
+    ]
+    assert len(collect(found, results)) == 2
+    direct, collected = read_outcomes(cells / "cells"), read_outcomes(results)
+    assert results_page(direct) == results_page(collected)
+    for one, other in zip(direct, collected, strict=True):
+        mine, theirs = one.per_entity(), other.per_entity()
+        assert mine is not None
+        assert theirs is not None
+        assert np.array_equal(mine[0], theirs[0])
+        metrics = one.result["metrics"]["static"]["all"]
+        assert mine[0].sum() / mine[1].sum() == pytest.approx(metrics["mrr"], abs=0.002)
+        hits = round(metrics["hits@10"] * metrics["queries"])
+        assert sum(one.result["per_step"]["hits@10_static"]) == hits
+        assert ("per_step" in other.result) == (other.train_shots == 3), "no figure needs the rest"
+
+
+def test_a_table_shows_what_is_missing_as_a_dash(cells: Path) -> None:
+    outcomes = read_outcomes(cells / "cells")
+    kept = [o for o in outcomes if (o.row.model, o.train_shots) != ("paths", 3)]
+    assert "`paths`" not in "\n".join(main_table(Runs(kept), 3))
+    kept += [o for o in outcomes if o.row.model == "paths" and o.train_shots == 1]
+    assert len(main_table(Runs(kept), 1)) == 4
+
+
+def test_the_best_baselines_are_chosen_on_validation() -> None:
+    def record(model: str, mrr: float) -> dict[str, object]:
+        return {"cell": Cell("YAGO", model).to_json(), "training": {"validation_mrr": mrr}}
+
+    found = [record("transe", 0.5), record("lan", 0.4), record("igen", 0.6)]
+    assert best_baselines(found) == ("igen", "transe", "lan")
+    assert best_baselines([*found, record("tgen", 0.1)]) == ("igen", "transe", "lan")
+    assert best_baselines(found[:2]) == ()
+
+
+def test_markdown_becomes_a_page(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"png")
+    page = to_html("# T\n\nA **b** `c<d`\nmore.\n\n- x\n- y\n\n| a | b |\n| --- | --- |\n"
+                   "| 1 | -.1\\* |\n\n```text\n<x>\n```\n\n![f](a.png)\n", tmp_path)  # fmt: skip
+    for part in (
+        "<title>T</title>",
+        "<p>A <b>b</b> <code>c&lt;d</code>\nmore.</p>",
+        "<ul><li>x</li><li>y</li></ul>",
+        "<td>-.1*</td>",
+        "<pre>&lt;x&gt;</pre>",
+        "data:image/png;base64,",
+    ):
+        assert part in page
