@@ -5,6 +5,7 @@ from metatkgr.models.base import Model, available, create, register
 from metatkgr.models.baselines import gen as _gen
 from metatkgr.models.baselines import lan as _lan
 from metatkgr.models.baselines import metadygnn as _metadygnn
+from metatkgr.models.baselines import pagerank as _pagerank
 from metatkgr.models.baselines import recurrency as _recurrency
 from metatkgr.models.baselines import regcn as _regcn
 from metatkgr.models.baselines import renet as _renet
@@ -15,4 +16,15 @@ __all__ = ["DEFAULT_MODEL", "Model", "available", "create", "register"]
 
 DEFAULT_MODEL = "paths"
 """The model of the product where none is named."""
-_ = (_gen, _lan, _metadygnn, _metatkgr, _oracle, _recurrency, _regcn, _renet, _translational)
+_ = (
+    _gen,
+    _lan,
+    _metadygnn,
+    _metatkgr,
+    _oracle,
+    _pagerank,
+    _recurrency,
+    _regcn,
+    _renet,
+    _translational,
+)

@@ -117,10 +117,15 @@ def _train_phase(
         plain["state"] = optimiser_state
         optimiser.load_state_dict(plain)
     validates = validate is not None and phase.patience > 0
+    start: dict[str, Any] = {}
+    if validate is not None and validates and position.phase and position.best_mrr is None:
+        # What earlier phases have learned stays unless this one betters it.
+        position.best_mrr = start["start_validation_mrr"] = validate(run.model)
     waited = (position.epoch - position.best_epoch) // max(phase.validate_every, 1)
     while position.epoch < phase.epochs and not (validates and waited >= phase.patience):
         begin = time.perf_counter()
-        line = _train_epoch(run, phase, optimiser)
+        line = _train_epoch(run, phase, optimiser) | start
+        start = {}
         position.epoch += 1
         line |= {"phase": phase.name, "epoch": position.epoch, "epochs": phase.epochs}
         last = position.epoch == phase.epochs
