@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint tests test-slow bench format docs clean
+.PHONY: demo test lint tests test-slow load bench format docs screenshots clean
 
 demo: $(VENV)/.installed
 	$(BIN)/metatkgr demo
@@ -23,6 +23,10 @@ tests: $(VENV)/.installed-dev
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
 
+# A minute of reads and writes from 8 clients, then kill -9 during writes; SQLite and PostgreSQL.
+load: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow -s tests/serving/test_load.py
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/metatkgr bench
 
@@ -32,6 +36,9 @@ format: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m metatkgr.experiments.report results docs
+
+screenshots: $(VENV)/.installed-dev
+	cd tests && ../$(BIN)/python -m serving.screenshots ../docs/images
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -45,7 +52,7 @@ $(VENV)/.torch: constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
-	$(PIP) -e '.[plots]'
+	$(PIP) -e '.[plots,serve]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -6,6 +6,7 @@ graphs implements the protocol.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -140,6 +141,31 @@ def recurrency_parts(
             )
         scores.append((*parts, place))
     return scores
+
+
+def literal_shares(
+    protocol: LiteralProtocol, entity: int, time: int, restart: float, steps: int
+) -> list[float]:
+    """Follow the walker's probability from entity to entity, in dictionaries."""
+    links = protocol.links(protocol.visible(entity, time))
+    neighbours: dict[int, set[int]] = defaultdict(set)
+    for source, _, target, when in links:
+        if when < time:
+            neighbours[source].add(target)
+    first = neighbours[entity] | {target for source, _, target, _ in links if source == entity}
+    at = {entity: 1.0}
+    shares = [0.0] * ENTITIES
+    shares[entity] += restart
+    for number in range(steps):
+        moved: dict[int, float] = defaultdict(float)
+        for place, probability in at.items():
+            reachable = first if number == 0 else neighbours[place]
+            for target in reachable:
+                moved[target] += (1 - restart) * probability / len(reachable)
+        at = moved
+        for place, probability in at.items():
+            shares[place] += restart * probability
+    return shares
 
 
 def literal_rank(scores: list[tuple[int, ...]], query: Query, true: set[int]) -> float:

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from metatkgr.data.tasks import Tasks
     from metatkgr.data.world import simulate
     from metatkgr.evaluation.evaluator import evaluate
+    from metatkgr.forecasting.forecaster import Forecaster
     from metatkgr.models import Model, available, create, register
     from metatkgr.training.estimator import Estimator, MetaTKGR
 
 _WHERE = {
     "Estimator": "metatkgr.training.estimator",
     "Facts": "metatkgr.data.facts",
+    "Forecaster": "metatkgr.forecasting.forecaster",
     "MetaTKGR": "metatkgr.training.estimator",
     "Model": "metatkgr.models",
     "Tasks": "metatkgr.data.tasks",
@@ -43,6 +45,7 @@ _WHERE = {
 __all__ = [
     "Estimator",
     "Facts",
+    "Forecaster",
     "MetaTKGR",
     "Model",
     "Tasks",

@@ -12,12 +12,14 @@ import torch
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
+from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.views import FactView, Forecasts
 from metatkgr.models import available, create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.estimator import Estimator
 
-__all__ = ["MODELS", "SETTINGS", "Story", "Teller", "story_of", "tell"]
+__all__ = ["MODELS", "NEWCOMER", "SETTINGS", "Story", "Teller", "newcomer_of", "story_of", "tell"]
 
 MODELS = ("recurrency", "paths", "metatkgr", "oracle")
 """The rows of the demo's table; the oracle is the ceiling."""
@@ -25,6 +27,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "metatkgr": {"dimension": 64, "sampler": "recent", "budget": 8, "epochs": 6}
 }
 """Smaller than the defaults, so that the demo is over in a minute; for show, not for results."""
+NEWCOMER = "Nova Debut"
+"""Somebody whom no simulated world knows."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,26 @@ def story_of(tellers: dict[str, Teller], top: int = 3) -> Story:
         [label(int(x)) for x in tasks.answers.answer[mine]],
         forecasts,
     )
+
+
+def newcomer_of(facts: Facts, story: Story, top: int = 3) -> tuple[list[FactView], Forecasts]:
+    """What comes next for somebody new, from facts observed a moment ago; nothing is trained.
+
+    Args:
+        facts: the world.
+        story: whose entity's first facts the newcomer lives through too, in the last days.
+        top: how many forecasts.
+
+    Returns:
+        What was observed, and the likeliest next facts with their reasons.
+    """
+    forecaster = Forecaster.of("paths", facts)
+    last, count = facts.steps - 1, len(story.support)
+    for number, (subject, relation, other, _) in enumerate(story.support, 1):
+        ends = (NEWCOMER if end == story.entity else end for end in (subject, other))
+        one, two = ends
+        forecaster.observe((one, relation, two, facts.calendar.label(last - count + number)))
+    return forecaster.timeline(NEWCOMER), forecaster.predict(NEWCOMER, top=top, explain=True)
 
 
 def _sentence(

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from command_line import Run
+from local_service import Command
 from metatkgr.data import catalog
 from metatkgr.experiments.outcomes import read_outcomes
 from metatkgr.experiments.report import read_statistics, results_page
@@ -27,7 +32,7 @@ def blocks(document: Path, language: str) -> list[str]:
 
 def commands(document: Path) -> list[str]:
     lines = "\n".join(blocks(document, "sh")).splitlines()
-    return [line for line in lines if line.startswith("metatkgr ")]
+    return [line for line in lines if line.startswith(("metatkgr ", "curl ", "python "))]
 
 
 WITH_COMMANDS = [document for document in DOCUMENTS if commands(document)]
@@ -40,6 +45,53 @@ def absent(text: str) -> bool:
     return any(catalog.locate(name) is None for name in named)
 
 
+SERVED = "http://127.0.0.1:8000"
+"""Where the documents' services listen; here each takes a free port instead."""
+
+
+class Services:
+    """The service that a document has started last; ``curl`` speaks to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: Command | None = None
+
+    def start(self, words: list[str]) -> None:
+        """Stop the last one, start the next."""
+        self.stop()
+        self._running = Command(*words, folder=self._folder)
+
+    def stop(self) -> None:
+        """As one does: with a signal, and it ends well."""
+        if self._running is not None:
+            with self._running as service:
+                self._running = None
+                service.process.send_signal(signal.SIGTERM)
+                assert service.wait() == 0, service.said
+
+    def shell(self, line: str) -> None:
+        """Run a line of the document; nothing, where its service could not be started."""
+        if SERVED in line and (self._running is None or shutil.which("curl") is None):
+            return
+        if self._running is not None:
+            line = line.replace(SERVED, self._running.url)
+        line = re.sub("^curl ", "curl --fail-with-body --show-error ", line)
+        line = re.sub("^python ", f"{shlex.quote(sys.executable)} ", line)
+        done = subprocess.run(
+            line, shell=True, cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+@contextmanager
+def services(folder: Path) -> Iterator[Services]:
+    some = Services(folder)
+    try:
+        yield some
+    finally:
+        some.stop()
+
+
 @pytest.mark.parametrize("document", WITH_COMMANDS, ids=lambda path: path.stem)
 def test_every_documented_command_runs(
     document: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -47,11 +99,18 @@ def test_every_documented_command_runs(
     if folder := os.environ.get("METATKGR_DATA"):
         monkeypatch.setenv("METATKGR_DATA", str(Path(folder).resolve()))
     monkeypatch.chdir(tmp_path)
-    for command in commands(document):
-        if absent(command):
-            continue
-        shown = run(*shlex.split(command, comments=True)[1:])
-        assert shown.code == 0, f"{command}\n{shown.err}"
+    with services(tmp_path) as served:
+        for command in commands(document):
+            if absent(command):
+                continue
+            program, *words = shlex.split(command, comments=True)
+            if program != "metatkgr":
+                served.shell(command)
+            elif words[0] == "serve":
+                served.start(words[1:])
+            else:
+                shown = run(*words)
+                assert shown.code == 0, f"{command}\n{shown.err}"
 
 
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda path: path.stem)

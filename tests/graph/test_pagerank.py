@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,34 +10,18 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.models import create
-from references import ENTITIES, RELATIONS, LiteralProtocol, Query, graphs, recurrency_parts, tuples
+from references import (
+    ENTITIES,
+    RELATIONS,
+    LiteralProtocol,
+    Query,
+    graphs,
+    literal_shares,
+    recurrency_parts,
+    tuples,
+)
 
 visibilities = st.sampled_from(["entity-split", "frozen", "streaming"])
-
-
-def literal_shares(
-    protocol: LiteralProtocol, entity: int, time: int, restart: float, steps: int
-) -> list[float]:
-    """Follow the walker's probability from entity to entity, in dictionaries."""
-    links = protocol.links(protocol.visible(entity, time))
-    neighbours: dict[int, set[int]] = defaultdict(set)
-    for source, _, target, when in links:
-        if when < time:
-            neighbours[source].add(target)
-    first = neighbours[entity] | {target for source, _, target, _ in links if source == entity}
-    at = {entity: 1.0}
-    shares = [0.0] * ENTITIES
-    shares[entity] += restart
-    for number in range(steps):
-        moved: dict[int, float] = defaultdict(float)
-        for place, probability in at.items():
-            reachable = first if number == 0 else neighbours[place]
-            for target in reachable:
-                moved[target] += (1 - restart) * probability / len(reachable)
-        at = moved
-        for place, probability in at.items():
-            shares[place] += restart * probability
-    return shares
 
 
 def questions(tasks: Tasks) -> list[tuple[int, int, int]]:

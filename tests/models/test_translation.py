@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from metatkgr.models.translation import never_itself, rivals
+from metatkgr.data.visibility import Supports
+from metatkgr.models.translation import never_itself, newcomer_rows, rivals
 
 
 def test_the_asking_entity_comes_last_and_the_others_stay() -> None:
@@ -32,3 +34,20 @@ def test_the_asking_entity_is_no_rival_unless_it_is_the_answer() -> None:
     assert scores.grad is not None
     assert torch.isfinite(scores.grad).all()
     assert scores.grad[0, 0] == 0
+
+
+def test_a_newcomer_is_where_its_first_facts_would_have_it_be() -> None:
+    table = torch.tensor([[0.0, 0.0], [4.0, 2.0]])
+    relation = torch.tensor([[1.0, 0.0]])
+    columns = [[0, 2, 2, 3], [0, 0, 1, 0], [1, 1, 0, 2], [0, 5, 6, 7]]
+    supports = Supports(*(np.array(column, np.int64) for column in columns))
+    rows = newcomer_rows(table, relation, supports, 5)
+    # entity 2: (2 r 1) says (3, 2), (0 r 2), read backwards, says (1, 0)
+    assert rows[0].tolist() == [2.0, 1.0]
+    # entity 3: (3 r 2) says entity 2's new row less the relation
+    assert rows[1].tolist() == [1.0, 1.0]
+    # entity 4 has no fact: the mean of all
+    assert rows[2].tolist() == [2.0, 1.0]
+    alone = newcomer_rows(table, None, supports, 5)
+    assert alone[0].tolist() == [2.0, 1.0]
+    assert newcomer_rows(table[:, 0], None, supports, 5).tolist() == [2.0, 2.0, 2.0]

@@ -13,7 +13,9 @@ from metatkgr.cli.compare import compare as compare_command
 from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
+from metatkgr.cli.predict import predict as predict_command
 from metatkgr.cli.reproduce import reproduce as reproduce_command
+from metatkgr.cli.serve import serve as serve_command
 from metatkgr.cli.train import train as train_command
 from metatkgr.cli.tune import tune as tune_command
 from metatkgr.errors import MetaTKGRError
@@ -34,9 +36,11 @@ app.command("demo")(demo_command)
 app.add_typer(data_app, name="data")
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
+app.command("predict")(predict_command)
 app.command("compare")(compare_command)
 app.command("tune")(tune_command)
 app.command("reproduce")(reproduce_command)
+app.command("serve")(serve_command)
 app.command("bench")(bench_command)
 
 

@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Simulate a world, forecast its newcomers with every model, and tell one forecast in words."""
     from metatkgr.data.world import simulate
-    from metatkgr.demo import story_of, tell
+    from metatkgr.demo import newcomer_of, story_of, tell
 
     console = console_for(json_out)
     begin = time.perf_counter()
@@ -79,9 +79,19 @@ def demo(
     for name, names in story.forecasts.items():
         console.print(f"  {name:10} says {', '.join(names)}")
     console.print(f"What happened: {', '.join(story.truth)}.")
+    observed, forecasts = newcomer_of(world, story)
     console.print(
-        "\nNext: [bold]metatkgr evaluate world --model paths[/bold], or a file of your own: "
-        "[bold]metatkgr evaluate events.csv --model paths[/bold]"
+        f"\nNow somebody whom no simulation knows: [bold]{forecasts.query['label']}[/bold]. "
+        "We observe, and train nothing:"
+    )
+    for fact in observed:
+        console.print(f"  {fact.time}: {fact.subject} {fact.relation} {fact.object}")
+    console.print(forecasts)
+    console.print(
+        "\nNext, the same on a page, where you can type in newcomers of your own:\n"
+        f"  [bold]metatkgr serve world:{facts}:{seed} --model paths[/bold]\n"
+        "or with a file of yours: [bold]metatkgr predict events.csv --entity NAME --explain[/bold]",
+        soft_wrap=True,
     )
     emit_json(
         json_out,
@@ -90,5 +100,6 @@ def demo(
             "seconds": round(time.perf_counter() - begin, 1),
             "models": {name: e.to_json() for name, e in evaluations.items()},
             "forecast": asdict(story),
+            "newcomer": forecasts.to_json(),
         },
     )

@@ -17,12 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.periods import Period, Periods
+from metatkgr.data.periods import DEFAULT_CUTS, Period, Periods
 from metatkgr.data.shots import Shots
 from metatkgr.data.tasks import Tasks
-from metatkgr.data.visibility import Visibility, VisibleFacts, public_facts
+from metatkgr.data.visibility import Supports, Visibility, VisibleFacts, public_facts
 
 __all__ = ["Problem"]
+
+_EARLIER_CUTS = ("0.15", DEFAULT_CUTS[0], DEFAULT_CUTS[1])
+"""Who emerged between the first two is asked about; what is after the third is not looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,11 @@ class Problem:
     """Meta-train tasks: supports and queries."""
     validation: Tasks
     """Meta-validation tasks: supports to learn from, queries to select by and nothing else."""
+    earlier: Tasks
+    """Tasks of entities that emerged late in the background, as if they were new: their facts are
+    known, so they may teach what becomes of new entities, besides the meta-train tasks."""
+    newest: Supports
+    """The supports of the meta-test entities: observed by all, so they may be learned from too."""
     shots: int | str
     visibility: Visibility
 
@@ -89,6 +97,15 @@ class Problem:
             learnable(Shots(1, 1), Period.META_TRAIN),
             tasks(Period.META_TRAIN),
             tasks(Period.META_VALIDATION),
+            Tasks.build(
+                facts,
+                shots=wanted,
+                visibility=visibility,
+                split=Period.META_TRAIN,
+                periods=Periods.of(facts, _EARLIER_CUTS),
+                seed=seed,
+            ),
+            tasks(Period.META_TEST).supports,
             wanted.label,
             visibility,
         )

@@ -18,10 +18,10 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.filters import FILTERS, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.evaluation.statistics import Summary, summarise
-from metatkgr.graph.history import History
+from metatkgr.graph.novelty import novel_answers
 from metatkgr.models.base import Model
 
-__all__ = ["SUBSETS", "Evaluation", "evaluate", "novel_answers"]
+__all__ = ["SUBSETS", "Evaluation", "evaluate"]
 
 SUBSETS = ("all", "novel", "later")
 
@@ -179,23 +179,6 @@ def evaluate(
         for i, name in enumerate(FILTERS)
     }
     return Evaluation(tasks, ranks, novel, seconds)
-
-
-def novel_answers(
-    tasks: Tasks, device: torch.device | str = "cpu", chunk: int = 1 << 14
-) -> npt.NDArray[np.bool_]:
-    """(A,) whether no visible fact had linked the answer to e by r in this direction yet."""
-    history = History(tasks.visible, tasks.supports, device)
-    entities = len(tasks.facts.entities)
-    novel = np.empty(len(tasks.answers), bool)
-    for begin in range(0, len(tasks.questions), chunk):
-        links = history.last_links(tasks.questions[begin : begin + chunk])
-        linked = (links.question * entities + links.candidate).cpu().numpy()
-        low, high = np.searchsorted(tasks.answers.question, [begin, begin + chunk])
-        rows = slice(int(low), int(high))
-        asked = (tasks.answers.question[rows] - begin) * entities + tasks.answers.answer[rows]
-        novel[rows] = ~np.isin(asked, linked)
-    return novel
 
 
 @contextmanager

@@ -70,28 +70,49 @@ class PageRank:
 
     def shares(self, queries: Queries) -> Tensor:
         """(Q, E) where the walks of each question's entity, at its time, are found."""
-        shares = torch.zeros(len(queries), self.entities, device=self.device)
+        return self.shares_within(queries, (self.steps,))[0]
+
+    def shares_within(self, queries: Queries, lengths: tuple[int, ...]) -> Tensor:
+        """The same for walks of at most so many steps each, in one go.
+
+        Args:
+            queries: Q questions.
+            lengths: ascending numbers of steps, the last at most ``steps``.
+
+        Returns:
+            (lengths, Q, E) shares.
+        """
+        shape = (len(lengths), len(queries), self.entities)
+        shares = torch.zeros(shape, device=self.device)
         for moment in np.unique(queries.time):
             rows = np.flatnonzero(queries.time == moment)
             entity, member = np.unique(queries.entity[rows], return_inverse=True)
-            walks = self._walk(torch.from_numpy(entity).to(self.device), int(moment))
+            walks = self._walk(torch.from_numpy(entity).to(self.device), int(moment), lengths)
             place = torch.from_numpy(rows).to(self.device)
-            shares[place] = walks[torch.from_numpy(member).to(self.device)]
+            shares[:, place] = walks[:, torch.from_numpy(member).to(self.device)]
         return shares
 
-    def _walk(self, entity: Tensor, moment: int) -> Tensor:
-        """(U, E) of distinct entities at one moment."""
+    def degrees(self, moment: int) -> Tensor:
+        """(E,) how many others each entity was linked to before a moment."""
+        there = self._target[self._first < moment]
+        return torch.bincount(there, minlength=self.entities).float()
+
+    def _walk(self, entity: Tensor, moment: int, lengths: tuple[int, ...]) -> Tensor:
+        """(lengths, U, E) of distinct entities at one moment."""
         step = self._transition(moment)
         at = torch.zeros(self.entities, len(entity), device=self.device)
         column = torch.arange(len(entity), device=self.device)
         at[entity, column] = 1.0
         total = self.restart * at
         keep = 1 - self.restart
-        for number in range(self.steps):
-            at = self._first_step(step @ at, entity, column) if number == 0 else step @ at
+        found = []
+        for number in range(1, lengths[-1] + 1):
+            at = self._first_step(step @ at, entity, column) if number == 1 else step @ at
             at = keep * at
-            total += self.restart * at
-        return total.T
+            total = total + self.restart * at
+            if number in lengths:
+                found.append(total.T)
+        return torch.stack(found)
 
     def _first_step(self, public: Tensor, entity: Tensor, column: Tensor) -> Tensor:
         """Where the first step leads: to public neighbours and to those of the own support."""

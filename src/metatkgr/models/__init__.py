@@ -10,6 +10,7 @@ from metatkgr.models.baselines import recurrency as _recurrency
 from metatkgr.models.baselines import regcn as _regcn
 from metatkgr.models.baselines import renet as _renet
 from metatkgr.models.baselines import translational as _translational
+from metatkgr.models.evidence import model as _evidence
 from metatkgr.models.metatkgr import model as _metatkgr
 
 __all__ = ["DEFAULT_MODEL", "Model", "available", "create", "register"]
@@ -17,6 +18,7 @@ __all__ = ["DEFAULT_MODEL", "Model", "available", "create", "register"]
 DEFAULT_MODEL = "paths"
 """The model of the product where none is named."""
 _ = (
+    _evidence,
     _gen,
     _lan,
     _metadygnn,

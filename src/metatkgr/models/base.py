@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_type_hints
 
 import torch
 from torch import Tensor
@@ -25,7 +25,19 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError, UnknownNameError, nearest
 
-__all__ = ["Model", "NoSettings", "available", "create", "parse_settings", "register"]
+__all__ = [
+    "Clue",
+    "Explains",
+    "Graded",
+    "Link",
+    "Model",
+    "NoSettings",
+    "Observes",
+    "available",
+    "create",
+    "parse_settings",
+    "register",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +101,78 @@ class Model(ABC, Generic[SettingsT]):
             (Q, C) scores, the same numbers ``score`` gives these candidates.
         """
         return self.score(queries).gather(1, candidates.to(self.device))
+
+
+class Observes(ABC):
+    """A model to which facts can be added without preparing it anew; optional.
+
+    A live forecaster is as quick as its model: one that is not of this kind is prepared from
+    scratch whenever a fact has arrived.
+    """
+
+    @abstractmethod
+    def observe(self, recent: VisibleFacts) -> Self:
+        """Public facts besides those of ``prepare``; they replace those of earlier calls.
+
+        Args:
+            recent: none of them among the prepared ones, in time order, at any time. Its
+                vocabulary begins with the prepared one and may have more entities: ``score`` then
+                has a column for each of them.
+        """
+
+
+class Graded(ABC):
+    """A model whose scores only order candidates, by evidence of several kinds; optional."""
+
+    grade_kinds: ClassVar[tuple[int, ...]]
+    """How many grades each kind of evidence has, from the weakest kind on; they add up to L. Within
+    a kind a higher grade is taken to be better evidence, between kinds nothing is."""
+
+    @abstractmethod
+    def grades(self, queries: Queries) -> Tensor:
+        """Where each kind of evidence begins.
+
+        Returns:
+            (Q, L) ascending scores: a candidate with at least the l-th has evidence of grade
+            l + 1 or more. L is the same for all questions; what a grade means too.
+        """
+
+
+class Link(NamedTuple):
+    """A visible fact, read from one end."""
+
+    source: int
+    relation: int
+    """Directed, 0..2R-1."""
+    target: int
+    time: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Clue:
+    """Something visible that speaks for a candidate, in ids."""
+
+    kind: str
+    """'repeat', 'contact', 'path', 'frequency', 'attention', …: what to call it."""
+    weight: float
+    """Its share among all that speaks for the candidate, 0..1."""
+    links: tuple[Link, ...]
+    """The facts, the most telling first; of very many, some."""
+    count: int
+    """How many there are in all (of walks: how many others took them)."""
+
+
+class Explains(ABC):
+    """A model that can say what its scores rest on; optional."""
+
+    @abstractmethod
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
+        """What speaks for each candidate, the weightiest first; only what is visible to its query.
+
+        Args:
+            queries: Q questions.
+            candidate: (Q,) one entity id for each.
+        """
 
 
 _REGISTRY: dict[str, type[Model[Any]]] = {}

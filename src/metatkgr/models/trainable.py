@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from metatkgr.data.problem import Problem
+from metatkgr.data.visibility import Supports
 from metatkgr.models.base import Model
+from metatkgr.models.translation import newcomer_rows
 
 __all__ = ["WHOLE", "Loss", "Part", "Phase", "TrainableModel"]
 
@@ -82,6 +84,11 @@ class TrainableModel(Model[SettingsT]):
     """
 
     weights: dict[str, nn.Parameter]
+    entity_weights: ClassVar[Mapping[str, int]] = {"entity": 0}
+    """Weights with a place for each entity, and along which axis; those that a model does not have
+    are ignored."""
+    translations: ClassVar[str] = "relation"
+    """The weight by whose rows relations translate the rows of ``entity``; '': there is none."""
 
     @abstractmethod
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
@@ -90,6 +97,30 @@ class TrainableModel(Model[SettingsT]):
     @abstractmethod
     def phases(self, problem: Problem) -> list[Phase]:
         """The stages of a training, in order."""
+
+    @torch.no_grad()
+    def extend(self, entities: int, *, known: int, supports: Supports) -> None:
+        """Give entities that came after training rows in the tables; then call ``prepare``.
+
+        A row is where the entity's first facts would have it be (``translation.newcomer_rows``);
+        rows of earlier calls are made anew, so that they follow from ``supports`` alone. A model
+        without such tables needs nothing.
+
+        Args:
+            entities: how many there are now.
+            known: how many there were in training.
+            supports: the first facts of the new ones.
+        """
+        for name, axis in self.entity_weights.items():
+            weight = self.weights.get(name)
+            if weight is None or weight.shape[axis] == known == entities:
+                continue
+            trained = weight.detach().narrow(axis, 0, known).movedim(axis, 0)
+            # Only the plain table shares a space with the relations' translations.
+            relation = self.weights.get(self.translations) if name == "entity" else None
+            rows = newcomer_rows(trained, relation, supports, entities)
+            table = torch.cat([trained, rows]).movedim(0, axis)
+            self.weights[name] = nn.Parameter(table.contiguous())
 
     def state(self) -> dict[str, Tensor]:
         """Everything that has to be saved, by name."""

@@ -7,12 +7,16 @@ The squared distance is written out: ``torch.cdist`` cannot be differentiated tw
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from metatkgr.data.visibility import Supports
+
 __all__ = [
     "never_itself",
+    "newcomer_rows",
     "relation_vectors",
     "rivals",
     "rows_of",
@@ -66,6 +70,40 @@ def score_all(translated: Tensor, candidates: Tensor) -> Tensor:
     """
     length = translated.square().sum(-1).unsqueeze(-1) + candidates.square().sum(-1).unsqueeze(-2)
     return 2 * (translated @ candidates.transpose(-1, -2)) - length
+
+
+def newcomer_rows(
+    known: Tensor, relation: Tensor | None, supports: Supports, entities: int
+) -> Tensor:
+    """Rows for entities that came after training: where their first facts would have them be.
+
+        h_e = mean over the facts (e, r, x) of e's support of  h_x - h_r
+
+    with h_r negated for an inverse r. Where there is no fitting table of relations, h_r is zero;
+    where x has no row yet, and for an entity without support, the mean of all rows stands in.
+    Newcomers that know each other are placed one after the other, by number.
+
+    Args:
+        known: (E, d) the trained table.
+        relation: (R, d) translations of the relations, if there are any.
+        supports: first facts; those of trained entities are ignored.
+        entities: E', with the newcomers.
+
+    Returns:
+        (E' - E, d).
+    """
+    trained = len(known)
+    table = torch.cat([known, known.mean(0).expand(entities - trained, *known.shape[1:])])
+    fits = relation is not None and known.dim() == 2 and relation.shape[1:] == known.shape[1:]
+    first = int(np.searchsorted(supports.entity, trained))
+    for entity in np.unique(supports.entity[first:]).tolist():
+        own = supports.of(entity)
+        places = table[torch.from_numpy(own.other).to(known.device)]
+        if fits and relation is not None:
+            directed = torch.from_numpy(own.relation).to(known.device)
+            places = places - relation_vectors(relation, directed)
+        table[entity] = places.mean(0)
+    return table[trained:]
 
 
 def never_itself(scores: Tensor, entity: Tensor) -> Tensor:

@@ -232,6 +232,8 @@ class REGCN(TrainableModel[REGCNSettings]):
         "batch_size": (512, 1024, 2048, 4096),
     }
 
+    translations = ""
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random weights."""
         d, channels, width = (

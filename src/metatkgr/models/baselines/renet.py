@@ -229,6 +229,16 @@ class RENET(TrainableModel[RENETSettings]):
         "batch_size": (512, 1024, 2048, 4096),
     }
 
+    entity_weights: ClassVar[Mapping[str, int]] = {
+        "entity": 0,
+        "global.entity": 0,
+        "decoder.entity": 1,
+        "decoder.entity_bias": 0,
+        "global.decoder": 1,
+        "global.decoder_bias": 0,
+    }
+    translations = ""
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random weights."""
         d, bases = self.settings.dimension, self.settings.bases

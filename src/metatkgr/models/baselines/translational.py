@@ -253,6 +253,7 @@ class RotatE(EmbeddingModel[RotatESettings]):
     """Entities as complex vectors, relations as rotations of each of their numbers."""
 
     name = "rotate"
+    translations = ""
     settings_type = RotatESettings
     interaction = Rotation
 

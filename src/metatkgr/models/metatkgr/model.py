@@ -14,9 +14,10 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
-from metatkgr.models.base import register
+from metatkgr.models.base import Clue, Explains, register
 from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
+from metatkgr.models.metatkgr.attention import attention_clues
 from metatkgr.models.metatkgr.curriculum import (
     BackgroundPhase,
     MetaPhase,
@@ -36,7 +37,7 @@ _CACHE_BYTES = 1 << 30
 
 
 @register
-class MetaTKGR(TrainableModel[MetaTKGRSettings]):
+class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
     r"""Learns how to sample and aggregate temporal neighbours, and adapts it to each new entity.
 
     .. math:: s(e, r, x, t) = -\lVert h_e(t; \phi_e) + h_r - h_x(t) \rVert^2,
@@ -116,17 +117,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings]):
             return scores
         entity, column = np.unique(queries.entity, return_inverse=True)
         batch, place = self._batch(queries, entity, column)
-        adapted = adapt(
-            self.weights,
-            batch.rows(self.weights),
-            batch.support,
-            self.settings.encoder,
-            self.settings.ranking,
-            learning_rate=self.settings.inner_rate,
-            steps=self.settings.inner_steps,
-            second_order=False,
-            support_rows=batch.support_rows,
-        )
+        adapted = self._adapted(batch)
         vectors = encode_tasks(adapted, self.settings.encoder, batch.query.roots)[..., 0, :]
         task = torch.from_numpy(column).to(self.device)
         translations = relation_vectors(adapted["relation"], batch.query.relation)
@@ -143,6 +134,36 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings]):
         if not self.settings.answers_itself:
             never_itself(scores, torch.from_numpy(queries.entity).to(self.device))
         return scores
+
+    @torch.no_grad()
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
+        """The neighbours that the asking entity looks at most, after adaptation.
+
+        They are the same for every candidate: what is looked at says where the entity is, and the
+        candidates near that place are the forecasts.
+        """
+        if len(queries) == 0:
+            return []
+        entity, column = np.unique(queries.entity, return_inverse=True)
+        batch, place = self._batch(queries, entity, column)
+        who, when = queries.entity.tolist(), queries.time.tolist()
+        questions = list(zip(column.tolist(), place.tolist(), who, when, strict=True))
+        adapted = self._adapted(batch)
+        return attention_clues(adapted, self.settings.encoder, batch, questions, self.index_)
+
+    def _adapted(self, batch: TaskBatch) -> dict[str, Tensor]:
+        """The parameters of each task, after the gradient steps on its support."""
+        return adapt(
+            self.weights,
+            batch.rows(self.weights),
+            batch.support,
+            self.settings.encoder,
+            self.settings.ranking,
+            learning_rate=self.settings.inner_rate,
+            steps=self.settings.inner_steps,
+            second_order=False,
+            support_rows=batch.support_rows,
+        )
 
     def _batch(
         self, queries: Queries, entity: np.ndarray, column: np.ndarray

@@ -1,0 +1,169 @@
+"""``metatkgr predict``: what next for this entity, how likely, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metatkgr.cli import options
+from metatkgr.cli.output import console_for, emit_json
+from metatkgr.cli.reading import Reading, reads_data
+
+if TYPE_CHECKING:
+    from metatkgr.forecasting.calibration import Calibration
+    from metatkgr.forecasting.forecaster import Forecaster
+
+__all__ = ["predict"]
+
+
+@reads_data
+def predict(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_OR_DATA",
+            help="The folder of a run; or a dataset of the catalogue, 'world', or a path to a file "
+            "or folder of facts, which a model without training answers from at once.",
+            show_default=False,
+        ),
+    ],
+    entity: Annotated[
+        str, typer.Option("--entity", "-e", help="Who is asked about: a name.", show_default=False)
+    ],
+    relation: Annotated[
+        str | None,
+        typer.Option("--relation", "-r", help="By which relation; without it, the likeliest."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When: a date (2018-03-05, 2018-03, 2018), or a number where the data counts in "
+            "numbers; without it, one step after the last fact.",
+        ),
+    ] = None,
+    side: Annotated[
+        str,
+        typer.Option(
+            help="What is looked for: the object (ENTITY RELATION ?) or the subject (? RELATION "
+            "ENTITY)."
+        ),
+    ] = "object",
+    facts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Facts to observe first, about new entities too: CSV, TSV or Parquet, "
+            "with the columns subject, relation, object and time.",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="How many forecasts.")] = 10,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1000, help="Look so many steps ahead; each candidate at its likeliest."
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model that needs no training, where DATA is not a run: paths (the "
+            "default) or recurrency."
+        ),
+    ] = None,
+    shots: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Facts a newcomer is known by; a run has its own."),
+    ] = None,
+    device: options.Device = "auto",
+    json_out: options.JsonOut = None,
+    *,
+    reading: Reading,
+) -> None:
+    """Forecast the next facts of an entity, new or old, with probabilities and reasons.
+
+    Everything before the asked time is seen, and of the entity its first K facts at any time. To
+    a misspelt name the answer is the nearest ones.
+
+    Examples:
+
+    `metatkgr predict runs/events --entity "Acme Corp" --relation acquires --at 2026-11-20`
+
+    `metatkgr predict events.csv --entity "Acme Corp"` (its likeliest next facts, by the rule paths)
+
+    `metatkgr predict events.csv --entity "New Ltd" --facts first-facts.csv --json -`
+    """
+    forecaster = _forecaster(data, model, shots, device, reading, console := console_for(json_out))
+    if facts is not None:
+        taken = forecaster.observe(_table(facts))
+        count = len(taken.new_entities)
+        new = f", {count:,} new {'entity' if count == 1 else 'entities'}" if count else ""
+        console.print(
+            f"Observed {taken.accepted:,} facts{new}; {taken.duplicates:,} were known.",
+            soft_wrap=True,
+        )
+    found = forecaster.predict(
+        entity, relation, at=at, side=side, top=top, horizon=horizon, explain=explain
+    )
+    console.print(found)
+    console.print(_trust(forecaster.calibration), soft_wrap=True)
+    emit_json(json_out, found.to_json())
+
+
+def _forecaster(
+    data: str,
+    model: str | None,
+    shots: int | None,
+    device: str,
+    reading: Reading,
+    console: Any,
+) -> Forecaster:
+    from metatkgr.errors import SettingsError
+    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.models import DEFAULT_MODEL, create
+    from metatkgr.models.trainable import TrainableModel
+    from metatkgr.training.runs import is_run
+
+    if is_run(data):
+        if model or shots or reading.fields:
+            raise SettingsError(f"{data} is a run: its model, shots and facts are chosen already")
+        return Forecaster.load(data, device=device)
+    chosen = create(model or _untrained(DEFAULT_MODEL), device=options.choose_device(device))
+    if isinstance(chosen, TrainableModel):
+        raise SettingsError(
+            f"{chosen.name} has to be trained first: metatkgr train {data} --model {chosen.name} "
+            "--out RUN, then metatkgr predict RUN"
+        )
+    return Forecaster.of(chosen, reading.load(data, console), shots=shots or 3)
+
+
+def _untrained(name: str) -> str:
+    """The product's default model, where it needs no training; else the rule ``paths``."""
+    from metatkgr.models import available
+    from metatkgr.models.trainable import TrainableModel
+
+    return "paths" if issubclass(available()[name], TrainableModel) else name
+
+
+def _table(path: str) -> Any:
+    """A file of facts as rows of names and dates, which the forecaster checks."""
+    from metatkgr.data.readers import read_facts
+    from metatkgr.data.readers.reading import to_table
+
+    return to_table(read_facts(path, ids=False))
+
+
+def _trust(calibration: Calibration) -> str:
+    """What the probabilities are worth, in a sentence."""
+    if not calibration.queries:
+        return (
+            "Probabilities are a guess: the graph has too few newcomers to calibrate them; the "
+            "order is what the model says."
+        )
+    off = "" if calibration.ece is None else f"; off by {calibration.ece:.1%} on average"
+    return (
+        f"Probabilities: given that such a fact happens. Calibrated on {calibration.queries:,} "
+        f"queries ({calibration.split}){off}."
+    )

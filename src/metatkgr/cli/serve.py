@@ -1,0 +1,162 @@
+"""``metatkgr serve``: forecasts over HTTP, with a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from metatkgr.cli import options
+from metatkgr.cli.output import console_for
+from metatkgr.cli.reading import Reading, reads_data
+
+__all__ = ["serve"]
+
+_RULES = ("recurrency", "paths")
+
+
+@reads_data
+def serve(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_OR_DATA",
+            help="The folder of a run; or, with --model paths or recurrency, a dataset of the "
+            "catalogue, 'world', or a path to a file or folder of facts.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="A model that needs no training, where DATA is not a run.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where observed facts are kept: a file (SQLite) or postgresql://…; else "
+            "observed.sqlite in the run's folder, or NAME.observed.sqlite here.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN."),
+    ] = None,
+    shots: Annotated[
+        str | None,
+        typer.Option(metavar="K", help="Facts a newcomer is known by; a run has its own."),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Requests worked on at once; more are answered 503.")
+    ] = 32,
+    quality: Annotated[
+        bool, typer.Option(help="Measure the model in the background, for the page.")
+    ] = True,
+    set_: options.SetValues = None,
+    device: options.Device = "auto",
+    *,
+    reading: Reading,
+) -> None:
+    """Answer questions over HTTP and on a page, while facts keep arriving.
+
+    Facts that are accepted are on disk before the answer, and are there again after a restart.
+    Stop with Ctrl-C.
+
+    Example: `metatkgr serve world --model paths`, then open http://127.0.0.1:8000
+    """
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import sqlalchemy  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        from metatkgr.errors import SettingsError
+
+        raise SettingsError(f"{error.name} is absent: pip install 'metatkgr[serve]'") from None
+    from metatkgr.forecasting.store import FactStore
+    from metatkgr.serving.quality import Quality
+    from metatkgr.serving.service import Service
+    from metatkgr.serving.settings import Limits, ServiceSettings, read_token
+    from metatkgr.serving.start import serve as start
+
+    console = console_for(None)
+    # A wrong address or token is told before a large graph is read.
+    settings = ServiceSettings(
+        host, port, read_token(token_file) if token_file else None, Limits(concurrency=concurrency)
+    )
+    forecaster, measured, folder = _forecaster(
+        data, model, shots, options.parse_assignments(set_ or []), device, reading
+    )
+    name = re.sub(r"[^\w.-]+", "-", forecaster.facts.name or "facts")
+    where = store or str(folder / "observed.sqlite" if folder else f"{name}.observed.sqlite")
+    kept = FactStore(where)
+    service = Service(forecaster, kept, model=forecaster.model.name, limits=settings.limits)
+    # Fitted now, not while the first client waits.
+    _ = forecaster.calibration
+
+    def ready(url: str) -> None:
+        console.print(f"{forecaster.model.name} on {forecaster.facts}", soft_wrap=True)
+        console.print(f"{len(kept):,} observed facts in {kept.name}", soft_wrap=True)
+        console.print(f"Listening on {url}; Ctrl-C stops.", soft_wrap=True)
+
+    start(service, settings, Quality(**measured) if quality else None, ready=ready)
+
+
+def _forecaster(
+    data: str,
+    model: str | None,
+    shots: str | None,
+    settings: dict[str, str],
+    device: str,
+    reading: Reading,
+) -> tuple[Any, dict[str, Any], Path | None]:
+    """The forecaster of a run or a rule, what :class:`Quality` needs, and the run's folder."""
+    from metatkgr.errors import SettingsError
+    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.models import DEFAULT_MODEL, create
+    from metatkgr.models.trainable import TrainableModel
+    from metatkgr.serving.quality import QualitySettings
+    from metatkgr.training.runs import is_run, load_config, load_run
+
+    where = options.choose_device(device)
+    makers: dict[str, Callable[[], Any]] = {}
+    if is_run(data):
+        if reading.fields or settings or model or shots:
+            raise SettingsError(
+                f"{data} is a run: its model, settings, shots and facts are chosen already"
+            )
+        folder = Path(data)
+        config = load_config(folder)
+        forecaster = Forecaster.load(folder, device=where)
+        makers[config.model] = lambda: load_run(folder, device=where).model
+        wanted = QualitySettings(config.test_shots or config.shots, config.visibility, config.seed)
+        cache: Path | None = folder / "quality.json"
+    else:
+        name = model or DEFAULT_MODEL
+        chosen = create(name, settings, device=where)
+        if isinstance(chosen, TrainableModel):
+            raise SettingsError(
+                f"{name} has to be trained first: metatkgr train {data} --model {name} --out RUN, "
+                "then metatkgr serve RUN; or serve a rule: --model paths"
+            )
+        facts = reading.load(data, console_for(None))
+        forecaster = Forecaster.of(chosen, facts, shots=shots or 3)
+        makers[name] = lambda: create(name, settings, device=where)
+        wanted, cache = QualitySettings(shots or 3), None
+    for rule in _RULES:
+        makers.setdefault(rule, lambda rule=rule: create(rule, device=where))  # type: ignore[misc]
+    measured = {
+        "models": makers,
+        "facts": forecaster.facts,
+        "settings": wanted,
+        "cache": cache,
+    }
+    return forecaster, measured, Path(data) if is_run(data) else None

@@ -1,0 +1,1 @@
+"""Forecasts for people and services: load, observe, predict, explain."""

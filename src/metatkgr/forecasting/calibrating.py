@@ -1,0 +1,244 @@
+"""Fitting a calibration to the queries of meta-validation, and measuring its error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.periods import Period
+from metatkgr.data.tasks import Tasks
+from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head
+from metatkgr.models.base import Graded, Model
+from metatkgr.models.trainable import TrainableModel
+
+__all__ = ["expected_calibration_error", "fit_calibration"]
+
+_QUERIES = 1000
+_CELLS = 1 << 24
+"""Scores kept in memory for the fit."""
+_CELLS_OF_SEARCH = 1 << 22
+"""Scores looked at for the temperature."""
+_ENOUGH = 500
+"""With fewer queries of meta-validation a rule, which has learned from none, takes those of
+meta-train too."""
+_FEWEST = 20
+"""With fewer queries of meta-validation a trained model takes those of meta-train too, though it
+has learned from them and boasts a little; with fewer still, nothing is fitted."""
+_SMOOTHING = 4.0
+_BINS = 10
+_TOP = 10
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def fit_calibration(model: Model[Any], facts: Facts, shots: int | str, seed: int) -> Calibration:
+    """See :meth:`Calibration.fit`."""
+    splits = (Period.META_VALIDATION, Period.META_TRAIN)
+    enough = _FEWEST if isinstance(model, TrainableModel) else _ENOUGH
+    samples: dict[str, _Sample] = {}
+    for split in splits:
+        tasks = Tasks.build(facts, shots=shots, visibility="streaming", split=split)
+        if len(tasks.answers):
+            samples[split.label] = _Sample.draw(model, tasks, seed)
+        if sum(len(sample.answer) for sample in samples.values()) >= enough:
+            break
+    whole = _Sample.join(list(samples.values())) if samples else None
+    if whole is None or len(whole.answer) < _FEWEST:
+        return Calibration("table" if isinstance(model, Graded) else "softmax")
+    first, all_ten = whole.errors()
+    return replace(whole.fit(), split=" and ".join(samples), ece=first, ece_top10=all_ten)
+
+
+def expected_calibration_error(stated: Tensor, correct: Tensor, bins: int = _BINS) -> float:
+    """Mean gap between stated probability and observed share over equally filled bins.
+
+    Args:
+        stated: (N,) probabilities.
+        correct: (N,) bool.
+        bins: how many.
+    """
+    order = torch.argsort(stated)
+    gaps = [
+        len(rows) * abs(float(stated[rows].mean()) - float(correct[rows].double().mean()))
+        for rows in torch.tensor_split(order, bins)
+        if len(rows)
+    ]
+    return sum(gaps) / max(len(stated), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Scored queries with their answers, one row each."""
+
+    scores: Tensor
+    """(N, E)."""
+    grades: Tensor | None
+    """(N, L)."""
+    answer: Tensor
+    """(N,)."""
+    half: Tensor
+    """(N,) bool: which half of the entities asks."""
+    kinds: tuple[int, ...] = ()
+    """How many grades each kind of evidence has."""
+
+    @classmethod
+    def draw(cls, model: Model[Any], tasks: Tasks, seed: int) -> _Sample:
+        """Score some queries."""
+        generator = np.random.default_rng([seed, 0xCA11])
+        most = max(_CELLS // len(tasks.facts.entities), 10 * _FEWEST)
+        count = min(_QUERIES, len(tasks.answers), most)
+        rows = np.sort(generator.choice(len(tasks.answers), count, replace=False))
+        model.prepare(tasks.visible).adapt(tasks.supports)
+        question = tasks.answers.question[rows]
+        scores, grades = [], []
+        for part in np.array_split(question, math.ceil(count / 64)):
+            asked = tasks.questions[part]
+            scores.append(model.score(asked).cpu())
+            if isinstance(model, Graded):
+                grades.append(model.grades(asked).cpu())
+        _, entity = np.unique(tasks.questions.entity[question], return_inverse=True)
+        answer = torch.from_numpy(tasks.answers.answer[rows])
+        half = torch.from_numpy(entity % 2 == 0)
+        kinds = model.grade_kinds if isinstance(model, Graded) else ()
+        return cls(torch.cat(scores), torch.cat(grades) if grades else None, answer, half, kinds)
+
+    @classmethod
+    def join(cls, samples: list[_Sample]) -> _Sample:
+        """Several samples of one model as one."""
+        grades = [sample.grades for sample in samples if sample.grades is not None]
+        return cls(
+            torch.cat([sample.scores for sample in samples]),
+            torch.cat(grades) if grades else None,
+            torch.cat([sample.answer for sample in samples]),
+            torch.cat([sample.half for sample in samples]),
+            samples[0].kinds,
+        )
+
+    def _select(self, rows: Tensor) -> _Sample:
+        grades = None if self.grades is None else self.grades[rows]
+        answer, half = self.answer[rows], self.half[rows]
+        return _Sample(self.scores[rows], grades, answer, half, self.kinds)
+
+    def errors(self) -> tuple[float | None, float | None]:
+        """Expected calibration error of the first forecast and of the first ten."""
+        halves = self._select(self.half), self._select(~self.half)
+        if not all(len(half.answer) for half in halves):
+            return None, None
+        judged = [one._judge(other.fit()) for one, other in zip(halves, halves[::-1], strict=True)]
+        stated, correct = (torch.cat(parts) for parts in zip(*judged, strict=True))
+        return (
+            expected_calibration_error(stated[:, 0], correct[:, 0]),
+            expected_calibration_error(stated.flatten(), correct.flatten()),
+        )
+
+    def _judge(self, calibration: Calibration) -> tuple[Tensor, Tensor]:
+        """(N, 10) probabilities of the first ten candidates, and whether each is the answer."""
+        chance = calibration.apply(self.scores, self.grades)
+        place = torch.topk(self.scores, min(_TOP, self.scores.shape[1]), 1).indices
+        return chance.gather(1, place), place == self.answer.unsqueeze(1)
+
+    def fit(self) -> Calibration:
+        """The calibration under which these answers are likeliest."""
+        if self.grades is not None:
+            return self._table(self.scores, self.grades, self.kinds)
+        plain = Calibration("softmax", self._temperature())
+        grades = SHARES.expand(len(self.scores), -1)
+        corrected = self._table(plain.shares(self.scores), grades, (len(SHARES),))
+        return replace(corrected, method=plain.method, temperature=plain.temperature)
+
+    def _table(self, scores: Tensor, grades: Tensor, kinds: tuple[int, ...]) -> Calibration:
+        head = Head.of(scores, grades)
+        cells = (grades.shape[1] + 1) * len(BANDS)
+        inside = head.inside.double().flatten()
+        cell = head.cell.flatten()
+        there = torch.zeros(cells, dtype=torch.float64).index_add_(0, cell, inside)
+        # An answer among equals is spread over their ranks.
+        hit = head.mean_of_ties((head.entity == self.answer.unsqueeze(1)).double())
+        hits = torch.zeros(cells, dtype=torch.float64)
+        hits.index_add_(0, cell, hit.flatten() * inside)
+        there, hits = there.view(-1, len(BANDS)), hits.view(-1, len(BANDS))
+        # A cell that was hardly seen leans on what grade and rank say each for itself.
+        weight = there + _SMOOTHING
+        table = (hits + _SMOOTHING * _additive(there, hits)) / weight
+        first = 1  # the lowest grade is no evidence at all
+        for grades_of_kind in kinds:
+            rows = slice(first, first + grades_of_kind)
+            table[rows] = torch.stack(
+                [_rising(*column) for column in zip(table[rows].T, weight[rows].T, strict=True)], 1
+            )
+            first += grades_of_kind
+        behind = self.scores.numel() - int(head.inside.sum())
+        missed = len(self.answer) - float(hits.sum())
+        return Calibration(
+            "table",
+            table=tuple(tuple(row) for row in table.tolist()),
+            tail=max(missed, 0.5) / max(behind, 1),
+            queries=len(self.answer),
+        )
+
+    def _temperature(self) -> float:
+        """T by golden-section search on its logarithm."""
+        step = -(-self.scores.numel() // _CELLS_OF_SEARCH)  # one number needs few queries
+        scores, answer = self.scores[::step].double(), self.answer[::step]
+        true = scores.gather(1, answer.unsqueeze(1)).squeeze(1)
+
+        def surprise(log_temperature: float) -> float:
+            temperature = math.exp(log_temperature)
+            return float((torch.logsumexp(scores / temperature, 1) - true / temperature).mean())
+
+        spread = max(float(scores.std(1).median()), 1e-6)
+        low, high = math.log(spread) - 7, math.log(spread) + 5
+        for _ in range(30):
+            span = _GOLDEN * (high - low)
+            left, right = high - span, low + span
+            if surprise(left) < surprise(right):
+                high = right
+            else:
+                low = left
+        return math.exp((low + high) / 2)
+
+
+def _rising(values: Tensor, weights: Tensor) -> Tensor:
+    """The nearest values that never fall (isotonic regression): neighbours that do are pooled."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        pool = (value, weight, 1)
+        while pools and pools[-1][0] > pool[0]:
+            mean, heavy, many = pools.pop()
+            total = heavy + pool[1]
+            pool = ((mean * heavy + pool[0] * pool[1]) / total, total, many + pool[2])
+        pools.append(pool)
+    means = [mean for mean, _, many in pools for _ in range(many)]
+    return torch.tensor(means, dtype=values.dtype)
+
+
+def _additive(there: Tensor, hits: Tensor) -> Tensor:
+    """(G, B) shares p with logit p = a_grade + b_band, neighbouring grades held together.
+
+    Args:
+        there: (G, B) how many candidates were in each cell.
+        hits: (G, B) how many of them were right.
+    """
+    band = torch.logit(((hits.sum(0) + 0.5) / (there.sum(0) + 1)).clamp(1e-9, 0.99))
+    band = band.clone().requires_grad_()
+    grade = torch.zeros(len(there), dtype=there.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([grade, band], max_iter=60, line_search_fn="strong_wolfe")
+    start = band.detach().clone()
+
+    def loss() -> float:
+        optimiser.zero_grad()
+        logit = grade.unsqueeze(1) + band
+        value = (functional.softplus(logit) * there - logit * hits).sum()
+        value = value + 0.5 * grade.diff().square().sum() + 0.05 * (band - start).square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return float(value.detach())
+
+    with torch.enable_grad():
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+    return torch.sigmoid(grade.unsqueeze(1) + band).detach()

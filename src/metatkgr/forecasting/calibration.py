@@ -1,0 +1,207 @@
+r"""From scores to probabilities that mean what they say.
+
+A probability here answers: given that a fact with this end, relation and time happens, is the other
+end this candidate? Over all candidates it sums to at most 1, and a higher score never has a lower
+one. It is fitted to the queries of meta-validation under ``streaming`` visibility, which is how a
+live forecaster sees; models of two kinds need two ways:
+
+``softmax``  scores that are real numbers: :math:`p_x = \exp(s_x / T) / \sum_y \exp(s_y / T)`, with
+             the temperature T under which the true answers are likeliest; these shares are then
+             taken as grades of evidence and corrected by a table.
+``table``    scores that only order candidates, in grades of evidence (``models.base.Graded``): the
+             share of correct ones among the candidates of that grade and rank. Ranks are taken in
+             bands, equal scores share theirs; a running minimum down the ranks keeps the order,
+             isotonic regression the order of the grades of one kind.
+
+The expected calibration error is measured on entities that the fit has not seen (two halves, each
+judged by a fit to the other): the mean gap between stated and observed frequency over ten equally
+filled bins.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metatkgr.data.facts import Facts
+from metatkgr.errors import DataError
+from metatkgr.files import write_json
+from metatkgr.models.base import Model
+
+__all__ = ["BANDS", "SHARES", "Calibration", "Head"]
+
+BANDS = (1, 2, 3, 4, 6, 11, 21, 51, 101, 201, 501)
+"""First rank of each band."""
+SHARES = torch.tensor(
+    [1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99],
+    dtype=torch.float64,
+)
+"""Where grades begin for scores that are real numbers: shares of a softmax."""
+_HEAD = 1024
+"""Ranks that are looked up one by one; those behind share what is left."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How the scores of one model become probabilities."""
+
+    method: str
+    """'softmax' or 'table'."""
+    temperature: float = 1.0
+    """T."""
+    table: tuple[tuple[float, ...], ...] = ()
+    """A row for each grade of evidence, a column for each band of ranks."""
+    tail: float = 0.0
+    """Of each candidate behind the first 1,024."""
+    split: str = ""
+    """Whose queries it was fitted to; empty: nobody's, the numbers are a guess."""
+    queries: int = 0
+    """How many."""
+    ece: float | None = None
+    """Expected calibration error of the first forecast."""
+    ece_top10: float | None = None
+    """Of the first ten."""
+
+    @classmethod
+    def fit(
+        cls, model: Model[Any], facts: Facts, shots: int | str = 3, *, seed: int = 0
+    ) -> Calibration:
+        """Calibrate a model on the meta-validation tasks of ``facts``.
+
+        Where these have fewer than 500 queries a rule takes the meta-train tasks too; a trained
+        model, which has learned from those, only where there are fewer than 20. Leaves the model
+        prepared for these tasks: prepare it again.
+
+        Args:
+            model: trained, where it has weights; gets prepared.
+            facts: the whole graph.
+            shots: K.
+            seed: picks the questions, where there are more than 1,000.
+        """
+        from metatkgr.forecasting.calibrating import fit_calibration
+
+        return fit_calibration(model, facts, shots, seed)
+
+    def apply(self, scores: Tensor, grades: Tensor | None = None) -> Tensor:
+        """Probabilities of all candidates.
+
+        Args:
+            scores: (Q, E).
+            grades: (Q, L) from ``Graded.grades``; for 'table' only.
+
+        Returns:
+            (Q, E) float64; a row sums to at most 1 and orders candidates as the scores do.
+        """
+        if self.method == "softmax":
+            scores = self.shares(scores)
+            if not self.table:
+                return scores
+            grades = SHARES.to(scores.device).expand(len(scores), -1)
+        if grades is None:
+            raise ValueError("a table of grades needs the grades of the questions")
+        head = Head.of(scores, grades)
+        chance = head.mean_of_ties(self._rows(grades.shape[1], scores.device)[head.cell])
+        chance = torch.cummin(chance, 1).values * head.inside
+        behind = torch.where(head.inside, chance, math.inf).amin(1).clamp(max=self._tail)
+        result = behind.unsqueeze(1).expand(scores.shape).clone()
+        # What is not in the head writes its row's tail value onto itself.
+        result.scatter_(1, head.entity, torch.where(head.inside, chance, behind.unsqueeze(1)))
+        # Summed by rank, so that the numbers of the entities do not show in the last digits.
+        others = scores.shape[1] - head.inside.sum(1)
+        total = chance.sum(1) + torch.where(others > 0, behind * others, 0.0)
+        return result / total.clamp(min=1).unsqueeze(1)
+
+    def shares(self, scores: Tensor) -> Tensor:
+        """(Q, E) softmax of scores at the temperature T, float64."""
+        return torch.softmax(scores.double() / self.temperature, 1)
+
+    @property
+    def _tail(self) -> float:
+        return self.tail if self.queries else 1e-6
+
+    def _rows(self, grades: int, device: torch.device) -> Tensor:
+        """(cells,) the table, flat; without one, a guess that falls with rank and grade."""
+        if self.table:
+            return torch.tensor(self.table, dtype=torch.float64, device=device).flatten()
+        grade = torch.arange(grades + 1, dtype=torch.float64, device=device) / max(grades, 1)
+        rank = torch.tensor(BANDS, dtype=torch.float64, device=device)
+        return (0.5 * grade.unsqueeze(1) / rank).flatten()
+
+    def about(self) -> dict[str, Any]:
+        """What to tell with the probabilities."""
+        return {
+            "method": self.method,
+            "split": self.split or None,
+            "queries": self.queries,
+            "ece": self.ece,
+            "ece_top10": self.ece_top10,
+        }
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON; where that is not possible, it will have to be fitted again."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        try:
+            write_json(path, {"format": 1, **content})
+        except OSError:
+            return
+
+    @classmethod
+    def load(cls, path: Path) -> Calibration:
+        """Read what :meth:`save` wrote."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content.pop("format") != 1:
+                raise ValueError("another version's")
+            content["table"] = tuple(tuple(map(float, row)) for row in content["table"])
+            return cls(**content)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path} cannot be read ({error}); delete it, and it is made anew"
+            ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The first ranks of each question, in order."""
+
+    entity: Tensor
+    """(Q, M) candidates, best first."""
+    value: Tensor
+    """(Q, M) their scores."""
+    inside: Tensor
+    """(Q, M) bool; False for the last tie where it goes on behind the head."""
+    cell: Tensor
+    """(Q, M) where in the table: grade * bands + band."""
+    group: Tensor
+    """(Q, M) number of the tie, over all questions."""
+
+    @classmethod
+    def of(cls, scores: Tensor, grades: Tensor) -> Head:
+        """Sort the first ``_HEAD`` candidates."""
+        size = min(_HEAD, scores.shape[1])
+        value, entity = torch.topk(scores, size, 1)
+        inside = torch.ones_like(value, dtype=torch.bool)
+        if size < scores.shape[1]:
+            inside = value > value[:, -1:]
+        grade = torch.searchsorted(grades.contiguous(), value.contiguous(), right=True)
+        first = torch.tensor(BANDS, device=value.device)
+        rank = torch.arange(1, size + 1, device=value.device)
+        band = torch.searchsorted(first, rank, right=True) - 1
+        new = torch.ones_like(value, dtype=torch.int64)
+        new[:, 1:] = (value[:, 1:] != value[:, :-1]).long()
+        group = (torch.cumsum(new.flatten(), 0) - 1).view_as(new)
+        return cls(entity, value, inside, grade * len(BANDS) + band, group)
+
+    def mean_of_ties(self, values: Tensor) -> Tensor:
+        """(Q, M) ``values``, the same for equal scores."""
+        flat = self.group.flatten()
+        count = int(flat[-1]) + 1 if len(flat) else 0
+        total = values.new_zeros(count).index_add_(0, flat, values.flatten())
+        size = torch.bincount(flat, minlength=count)
+        return (total / size)[flat].view_as(values)

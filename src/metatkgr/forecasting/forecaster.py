@@ -1,0 +1,342 @@
+"""The forecaster: what next for this entity, how likely, and why, while facts keep arriving."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.shots import Shots
+from metatkgr.data.tasks import Queries
+from metatkgr.errors import DataError, SettingsError, UnknownNameError
+from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.engine import Engine
+from metatkgr.forecasting.explain import Wording
+from metatkgr.forecasting.graph import LiveGraph, Snapshot
+from metatkgr.forecasting.incoming import checked_name, checked_rows, checked_step, rows_of
+from metatkgr.forecasting.names import search_names
+from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts
+from metatkgr.forecasting.relations import next_relations
+from metatkgr.forecasting.views import FactView, Forecast, Forecasts, Match, Observed, Reason
+from metatkgr.models.base import Model
+from metatkgr.models.trainable import TrainableModel
+
+__all__ = ["Forecaster"]
+
+SIDES = ("object", "subject")
+LONGEST_HORIZON = 1000
+MOST_ANSWERS = 1000
+
+
+class Forecaster:
+    """Forecasts about entities that may have appeared a moment ago; nothing is retrained.
+
+    >>> forecaster = Forecaster.load("runs/events")  # doctest: +SKIP
+    >>> forecaster.observe([("Acme", "acquires", "Bolt Ltd", "2026-11-02")])  # doctest: +SKIP
+    >>> print(forecaster.predict("Acme", "acquires", explain=True))  # doctest: +SKIP
+
+    A question at a time sees every fact strictly before it, and of the asking entity its first K
+    facts whatever their time. All methods may be called from several threads; each call sees the
+    facts as they were at one moment.
+
+    Args:
+        model: trained, where it has weights; the forecaster takes it over.
+        facts: what is known at first.
+        shots: K.
+        calibration: turns scores into probabilities; None: it is fitted to the meta-validation
+            tasks of ``facts`` when the first probability is asked for.
+        store: a file in which to keep a calibration that had to be fitted.
+    """
+
+    def __init__(
+        self,
+        model: Model[Any],
+        facts: Facts,
+        *,
+        shots: int | str = 3,
+        calibration: Calibration | None = None,
+        store: Path | None = None,
+    ) -> None:
+        if len(facts) == 0:
+            raise DataError("a forecaster needs facts to begin with")
+        self.model = model
+        self.shots = Shots.parse(shots).high
+        self._lock = threading.RLock()
+        self._graph = LiveGraph(facts)
+        self._trained_on = facts
+        self._engine = Engine(model, facts, self.shots)
+        self._calibration, self._store = calibration, store
+
+    @classmethod
+    def load(cls, run: str | Path, *, device: str = "auto") -> Forecaster:
+        """The forecaster of a trained run.
+
+        Args:
+            run: its folder.
+            device: 'cpu', 'cuda', 'cuda:N' or 'auto', a GPU where there is one.
+        """
+        from metatkgr.training.device import choose_device
+        from metatkgr.training.runs import load_run
+
+        loaded = load_run(run, device=choose_device(device))
+        path = loaded.folder / "calibration.json"
+        return cls(
+            loaded.model,
+            loaded.facts,
+            shots=loaded.config.test_shots or loaded.config.shots,
+            calibration=Calibration.load(path) if path.exists() else None,
+            store=path,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        model: Model[Any] | str,
+        facts: Facts,
+        *,
+        shots: int | str = 3,
+        calibration: Calibration | None = None,
+    ) -> Forecaster:
+        """A forecaster from a model and facts; a rule such as 'paths' needs nothing else.
+
+        Args:
+            model: or the name of one that needs no training.
+            facts: what is known at first.
+            shots: K, how many first facts of an entity it is adapted to.
+            calibration: see :class:`Forecaster`.
+        """
+        if isinstance(model, str):
+            from metatkgr.models import create
+
+            name, model = model, create(model)
+            if isinstance(model, TrainableModel):
+                raise SettingsError(
+                    f"{name} has to be trained first: metatkgr train DATA --model {name} --out "
+                    "RUN, then Forecaster.load(RUN)"
+                )
+        return cls(model, facts, shots=shots, calibration=calibration)
+
+    @property
+    def facts(self) -> Facts:
+        """Everything known: the facts it began with and those observed, in time order."""
+        return self._snapshot().facts
+
+    @property
+    def calibration(self) -> Calibration:
+        """How scores become probabilities; fitted when first asked for, which takes a moment."""
+        with self._lock:
+            if self._calibration is None:
+                self._calibration = self._engine.calibrate()
+                if self._store is not None:
+                    self._calibration.save(self._store)
+            return self._calibration
+
+    def _snapshot(self) -> Snapshot:
+        with self._lock:
+            return self._graph.snapshot()
+
+    # Facts in
+
+    def observe(self, facts: Any) -> Observed:
+        """Take in facts, all or none; known ones count as duplicates. Entities may be new.
+
+        Args:
+            facts: (subject, relation, object, time) tuples, dictionaries with these keys, a pandas
+                or polars frame, or ``Facts``. Times as in :meth:`predict`.
+
+        Raises:
+            DataError: a row is bad: a relation that the graph does not have, a time before its
+                beginning, an empty name. The message describes the first twenty; nothing is taken.
+        """
+        rows = rows_of(facts)
+        first = self._trained_on
+        checked = checked_rows(rows, first.relations, first.calendar, first.steps)
+        with self._lock:
+            entities, graph = self._graph.entities, self._graph
+            new: dict[str, int] = {}
+
+            def number(name: str) -> int:
+                known = entities.find(name)
+                return new.setdefault(name, len(entities) + len(new)) if known is None else known
+
+            arrivals: dict[tuple[int, int, int, int], None] = {}
+            for subject, relation, object_, step in checked:
+                fact = (number(subject), relation, number(object_), step)
+                if not graph.knows(*fact):
+                    arrivals[fact] = None
+            if arrivals:
+                graph.add(list(new), list(arrivals))
+        return Observed(len(arrivals), len(checked) - len(arrivals), tuple(new))
+
+    # Questions
+
+    def predict(
+        self,
+        entity: str,
+        relation: str | None = None,
+        *,
+        at: Any = None,
+        side: str = "object",
+        top: int = 10,
+        horizon: int | None = None,
+        explain: bool = False,
+    ) -> Forecasts:
+        """The most likely answers, best first.
+
+        Args:
+            entity: name, label or alias of the asking entity.
+            relation: None: its most likely next facts over all relations and both sides.
+            at: a date as text or object, or a number: in graphs that count time in plain numbers
+                or years one of those, else a step. None: the step after the last fact.
+            side: 'object' asks ``entity relation ?``, 'subject' asks ``? relation entity``.
+            top: how many.
+            horizon: ask for so many steps from ``at`` on; each candidate counts where it is best.
+            explain: give the reasons too.
+        """
+        if side not in SIDES:
+            raise SettingsError(f"side is 'object' or 'subject', not {side!r}")
+        top = _within(top, "top", MOST_ANSWERS)
+        length = 1 if horizon is None else _within(horizon, "horizon", LONGEST_HORIZON)
+        with self._lock:
+            snapshot = self._graph.snapshot()
+            who = self._entity(snapshot, entity)
+            step = self._step(snapshot, at)
+            asked = None if relation is None else self._relation(relation, side)
+            calibration = self.calibration  # first: a fit shows the model its own tasks
+            self._engine.show(snapshot, who)
+            moments = np.arange(step, step + length)
+
+            def ask(queries: Queries) -> tuple[Tensor, Tensor]:
+                return self._engine.score(snapshot, queries, calibration)
+
+            if asked is None:
+                share = next_relations(snapshot, who, step, self.shots)
+                found = best_facts(ask, snapshot, who, share, moments, top)
+            else:
+                found = best_candidates(ask, snapshot, who, asked, moments, top)
+            reasons = self._reasons(snapshot, who, found) if explain else [()] * len(found)
+        wording = Wording(snapshot)
+        query = {
+            "entity": snapshot.entities.name(who),
+            "label": snapshot.entities.label(who),
+            "relation": None if asked is None else wording.relation(asked),
+            "side": None if asked is None else side,
+            "at": wording.date(step),
+            "until": wording.date(step + length - 1),
+            "horizon": horizon,
+            "top": top,
+            "model": self.model.name,
+            "shots": self.shots,
+        }
+        forecasts = tuple(
+            self._forecast(wording, candidate, rank, why)
+            for rank, (candidate, why) in enumerate(zip(found, reasons, strict=True), 1)
+        )
+        return Forecasts(query, forecasts, calibration.about())
+
+    def explain(
+        self, entity: str, relation: str, answer: str, *, at: Any = None, side: str = "object"
+    ) -> tuple[Reason, ...]:
+        """Why a candidate would be the answer; empty where nothing speaks for it.
+
+        Args:
+            entity, relation, at, side: as in :meth:`predict`.
+            answer: name of the candidate.
+        """
+        if side not in SIDES:
+            raise SettingsError(f"side is 'object' or 'subject', not {side!r}")
+        with self._lock:
+            snapshot = self._graph.snapshot()
+            who, other = self._entity(snapshot, entity), self._entity(snapshot, answer)
+            asked, step = self._relation(relation, side), self._step(snapshot, at)
+            self._engine.show(snapshot, who)
+            candidate = Candidate(other, asked, step, 0.0, 0.0)
+            return self._reasons(snapshot, who, [candidate])[0]
+
+    def search(self, text: str, limit: int = 10) -> list[Match]:
+        """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""
+        snapshot = self._snapshot()
+        found = []
+        for number in search_names(snapshot.entities, text, limit):
+            times = snapshot.links(number)[2]
+            label = snapshot.first.calendar.label
+            dates = (label(int(times[0])), label(int(times[-1]))) if len(times) else ("", "")
+            name, shown = snapshot.entities.name(number), snapshot.entities.label(number)
+            found.append(Match(name, shown, len(times), *dates))
+        return found
+
+    def timeline(self, entity: str) -> list[FactView]:
+        """All facts of an entity, oldest first."""
+        snapshot = self._snapshot()
+        who = self._entity(snapshot, entity)
+        wording = Wording(snapshot)
+        links = snapshot.links(who).T.tolist()
+        return [wording.fact(who, relation, other, step) for relation, other, step in links]
+
+    # Inside
+
+    def _entity(self, snapshot: Snapshot, name: str) -> int:
+        plain = checked_name(name, "entity")
+        found = snapshot.entities.find(plain)
+        if found is None:
+            close = [snapshot.entities.label(n) for n in search_names(snapshot.entities, plain, 3)]
+            error = UnknownNameError("entity", plain, close)
+            # The search knows better than the error which names are near, and is quicker.
+            hint = f"none of the {len(snapshot.entities):,} known names is close"
+            if close:
+                hint = f"did you mean {' or '.join(repr(name) for name in close)}?"
+            error.args = (f"unknown entity {plain!r}; {hint}",)
+            raise error
+        return found
+
+    def _relation(self, name: str, side: str) -> int:
+        relations = self._trained_on.relations
+        number = relations.id(checked_name(name, "relation"), "relation")
+        return number if side == "object" else number + len(relations)
+
+    def _step(self, snapshot: Snapshot, at: Any) -> int:
+        if at is None:
+            return snapshot.last_step + 1
+        return checked_step(at, snapshot.first.calendar, self._trained_on.steps)
+
+    def _reasons(
+        self, snapshot: Snapshot, who: int, found: list[Candidate]
+    ) -> list[tuple[Reason, ...]]:
+        columns = np.array([(who, c.relation, c.step, c.entity) for c in found], np.int64)
+        entity, relation, time, answer = np.ascontiguousarray(columns.reshape(-1, 4).T)
+        queries = Queries(entity, relation, time)
+        clues = self._engine.reasons(queries, torch.from_numpy(answer))
+        wording = Wording(snapshot)
+        return [
+            tuple(wording.reason(who, c.relation, c.entity, clue) for clue in some)
+            for c, some in zip(found, clues, strict=True)
+        ]
+
+    def _forecast(
+        self, wording: Wording, candidate: Candidate, rank: int, reasons: tuple[Reason, ...]
+    ) -> Forecast:
+        names, base = wording.snapshot.entities, len(self._trained_on.relations)
+        return Forecast(
+            entity=names.name(candidate.entity),
+            label=names.label(candidate.entity),
+            relation=wording.relation(candidate.relation),
+            side=SIDES[candidate.relation >= base],
+            at=wording.date(candidate.step),
+            score=candidate.score,
+            probability=candidate.probability,
+            rank=rank,
+            reasons=reasons,
+        )
+
+
+def _within(number: Any, what: str, most: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise SettingsError(f"{what} is a whole number, not {number!r}")
+    if not 1 <= number <= most:
+        raise SettingsError(f"{what} is from 1 to {most:,}, not {number}")
+    return int(number)

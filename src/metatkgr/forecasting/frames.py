@@ -1,0 +1,91 @@
+"""Facts as frames and graphs of other libraries; each is imported only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.readers.reading import to_table
+from metatkgr.errors import DataError
+
+__all__ = ["need", "to_networkx", "to_pandas", "to_polars", "to_pyg"]
+
+_INSTALL = {"torch_geometric": "torch-geometric"}
+
+
+def need(module: str) -> Any:
+    """A module that is not always there.
+
+    Raises:
+        DataError: it is not; says how to get it.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        package = _INSTALL.get(module, module)
+        raise DataError(f"this needs {package}: pip install {package}") from None
+
+
+def to_pandas(facts: Facts) -> Any:
+    """A pandas frame with the text columns subject, relation, object and time.
+
+    ``read_facts`` and ``Forecaster.observe`` take it back.
+    """
+    need("pandas")
+    return to_table(facts).to_pandas()
+
+
+def to_polars(facts: Facts) -> Any:
+    """A polars frame with the text columns subject, relation, object and time."""
+    return need("polars").from_arrow(to_table(facts))
+
+
+def to_pyg(facts: Facts, *, temporal: bool = True) -> Any:
+    """The facts as an object of PyTorch Geometric.
+
+    Args:
+        facts: any facts.
+        temporal: a ``TemporalData`` of events (src, dst, t, msg: the relation's number) in time
+            order; else a ``Data`` with ``edge_index``, ``edge_type`` and ``edge_time``.
+    """
+    data = need("torch_geometric.data" if _has_pyg() else "torch_geometric")
+    import torch
+
+    subject, relation, object_, time = (
+        torch.from_numpy(np.ascontiguousarray(column))
+        for column in (facts.subject, facts.relation, facts.object, facts.time)
+    )
+    if temporal:
+        return data.TemporalData(src=subject, dst=object_, t=time, msg=relation.unsqueeze(1))
+    return data.Data(
+        edge_index=torch.stack([subject, object_]),
+        edge_type=relation,
+        edge_time=time,
+        num_nodes=len(facts.entities),
+    )
+
+
+def _has_pyg() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("torch_geometric") is not None
+
+
+def to_networkx(facts: Facts) -> Any:
+    """A ``MultiDiGraph`` of networkx.
+
+    Nodes are names with a ``label``; edges have ``relation``, ``time`` (a date) and ``step``.
+    """
+    networkx = need("networkx")
+    graph = networkx.MultiDiGraph(name=facts.name)
+    names, label = facts.entities.names, facts.calendar.label
+    graph.add_nodes_from((name, {"label": facts.entities.label(n)}) for n, name in enumerate(names))
+    dates = {step: label(step) for step in np.unique(facts.time).tolist()}
+    columns = (facts.subject, facts.relation, facts.object, facts.time)
+    for s, r, o, t in zip(*(column.tolist() for column in columns), strict=True):
+        key = (facts.relations.names[r], t)
+        graph.add_edge(names[s], names[o], key=key, relation=key[0], time=dates[t], step=t)
+    return graph

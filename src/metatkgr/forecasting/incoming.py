@@ -1,0 +1,206 @@
+"""Facts on their way in: rows of any kind are checked, and taken all or not at all."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from metatkgr.data.calendar import Calendar
+from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.readers.bad_rows import FIRST, shorten
+from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.tables import cell_text, is_frame, rows_of_frame
+from metatkgr.errors import DataError, nearest
+
+__all__ = ["checked_name", "checked_step", "rows_of"]
+
+LONGEST_NAME = 500
+"""Characters; longer names are refused."""
+FURTHEST = 1 << 20
+"""Steps: a fact or question further from the graph's beginning (or, in a longer graph, further than
+16 times its length) is refused as a misread date."""
+
+Row = tuple[Any, Any, Any, Any]
+_KEYS = ("subject", "relation", "object", "time")
+
+
+def rows_of(facts: Any) -> list[Row]:
+    """(subject, relation, object, time) of each row of anything that holds facts.
+
+    Args:
+        facts: ``Facts``, a pandas or polars frame, a pyarrow table, dictionaries with the keys
+            subject, relation, object and time, or tuples.
+
+    Raises:
+        DataError: it holds something else.
+    """
+    if isinstance(facts, Facts):
+        return [_described(facts, row) for row in range(len(facts))]
+    if is_frame(facts):
+        table = rows_of_frame(facts, ReadOptions(interval=False))
+        columns = [table.columns[key] for key in _KEYS]
+        cells = [[column.texts[code] for code in column.codes.tolist()] for column in columns]
+        return list(zip(*cells, strict=True))
+    if isinstance(facts, Mapping):
+        facts = [facts]
+    if isinstance(facts, tuple) and len(facts) == 4 and not _is_row(facts[0]):
+        facts = [facts]
+    if isinstance(facts, (str, bytes)) or not isinstance(facts, Iterable):
+        raise DataError(
+            f"cannot read facts from a {type(facts).__name__}: give (subject, relation, object, "
+            "time) tuples, dictionaries with these keys, a pandas or polars frame, or Facts"
+        )
+    return [_row(row, number) for number, row in enumerate(facts, 1)]
+
+
+def _described(facts: Facts, row: int) -> Row:
+    return (
+        facts.entities[int(facts.subject[row])],
+        facts.relations[int(facts.relation[row])],
+        facts.entities[int(facts.object[row])],
+        facts.calendar.label(int(facts.time[row])),
+    )
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, (tuple, list, Mapping))
+
+
+def _row(row: Any, number: int) -> Row:
+    if isinstance(row, Mapping):
+        missing = [key for key in _KEYS if key not in row]
+        if missing:
+            raise DataError(
+                f"fact {number} lacks {' and '.join(missing)}: a fact has subject, relation, "
+                "object and time"
+            )
+        return row["subject"], row["relation"], row["object"], row["time"]
+    if not isinstance(row, (tuple, list)):
+        views = [getattr(row, key, None) for key in _KEYS]
+        if all(view is not None for view in views):
+            return views[0], views[1], views[2], views[3]
+        raise DataError(f"fact {number} is a {type(row).__name__}, not a tuple or a dictionary")
+    if len(row) != 4:
+        raise DataError(
+            f"fact {number} has {len(row)} parts; a fact is subject, relation, object and time"
+        )
+    return row[0], row[1], row[2], row[3]
+
+
+def checked_name(value: Any, what: str) -> str:
+    """A name that can be stored and shown, without space around it.
+
+    Raises:
+        DataError: it is missing, empty, too long, not text, or holds control characters.
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int, np.integer)):
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            raise DataError(f"the {what} is missing")
+        raise DataError(f"the {what} is a {type(value).__name__}; names are text")
+    name = str(value).strip()
+    if not name:
+        raise DataError(f"the {what} is empty")
+    if len(name) > LONGEST_NAME:
+        raise DataError(
+            f"the {what} {shorten(name, 40)!r} has {len(name):,} characters; names have at most "
+            f"{LONGEST_NAME}"
+        )
+    if not name.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+        raise DataError(f"the {what} {shorten(name, 40)!r} holds control characters")
+    return name
+
+
+def checked_relation(value: Any, relations: Vocabulary) -> int:
+    """Id of a relation; an unknown one is refused, because no model has learned it."""
+    name = checked_name(value, "relation")
+    if name in relations:
+        return relations.id(name)
+    close = nearest(name, [*relations.names, *relations.labels.values()])
+    hint = (
+        f"did you mean {' or '.join(repr(c) for c in close)}?"
+        if close
+        else f"known are {', '.join(sorted(relations.names)[:10])}"
+        + (", …" if len(relations) > 10 else "")
+    )
+    raise DataError(f"unknown relation {shorten(name)!r}; {hint}")
+
+
+def checked_step(value: Any, calendar: Calendar, steps: int, what: str = "time") -> int:
+    """The step of a date, a step or a number.
+
+    In a graph that counts time in plain integers or years, a number is what its files would say; in
+    a graph with dates, a number is a step, counted from the graph's first.
+
+    Args:
+        value: text, an integer, a date or a datetime.
+        calendar: of the graph.
+        steps: length of the graph.
+        what: is asked for, for the message.
+
+    Raises:
+        DataError: it is no time, before the graph begins, or absurdly late.
+    """
+    if isinstance(value, bool) or value is None:
+        raise DataError(f"the {what} is missing" if value is None else f"the {what} is no switch")
+    if isinstance(value, (float, np.floating)):
+        if not math.isfinite(value) or value != int(value):
+            raise DataError(f"the {what} {value} is not a date or a whole number")
+        value = int(value)
+    if isinstance(value, np.datetime64):
+        value = cell_text(value)
+    if isinstance(value, (int, np.integer)):
+        plain = calendar.unit in ("step", "year")
+        step = calendar.step(int(value)) if plain else int(value)
+    elif isinstance(value, (str, dt.date, dt.datetime)):
+        if isinstance(value, str) and len(value) > 64:
+            raise DataError(f"the {what} {shorten(value, 40)!r} is not a date")
+        try:
+            step = calendar.step(value)
+        except (ValueError, OverflowError):
+            raise DataError(f"the {what} {str(value)!r} is not a date") from None
+    else:
+        raise DataError(f"the {what} is a {type(value).__name__}; write a date or a number")
+    if step < 0:
+        raise DataError(f"the {what} {value} is before the graph begins ({calendar.label(0)})")
+    if step > max(FURTHEST, 16 * steps):
+        raise DataError(
+            f"the {what} {value} is {step - steps + 1:,} steps after the graph's last fact "
+            f"({calendar.label(steps - 1)}); check how it is written"
+        )
+    return step
+
+
+def checked_rows(
+    rows: Iterable[Row], relations: Vocabulary, calendar: Calendar, steps: int
+) -> list[tuple[str, int, str, int]]:
+    """(subject's name, relation, object's name, step) of every row; all, or an error.
+
+    Raises:
+        DataError: some rows are bad; it describes the first twenty.
+    """
+    good: list[tuple[str, int, str, int]] = []
+    bad: list[str] = []
+    total = 0
+    for number, (subject, relation, object_, time) in enumerate(rows, 1):
+        try:
+            good.append(
+                (
+                    checked_name(subject, "subject"),
+                    checked_relation(relation, relations),
+                    checked_name(object_, "object"),
+                    checked_step(time, calendar, steps),
+                )
+            )
+        except DataError as error:
+            total += 1
+            if len(bad) < FIRST:
+                bad.append(f"fact {number}: {error}")
+    if not total:
+        return good
+    more = f"\n… and {total - len(bad)} more" if total > len(bad) else ""
+    raise DataError("nothing was taken in: " + "\n".join(bad) + more)

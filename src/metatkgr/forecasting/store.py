@@ -1,0 +1,281 @@
+"""Facts that a service has observed, kept in a database so that none is lost.
+
+SQLite in one file by default; PostgreSQL by its URL where several service processes share the
+facts. A fact is kept as the words it was told in (the names of a graph, not its ids), so a store
+outlives the run that it was made with.
+
+- *Durable*: :meth:`FactStore.add` returns once the database has committed to disk.
+- *Idempotent*: the same (subject, relation, object, time) is kept once, whoever tells it again.
+- *Readable in order*: each fact has a sequence number. Writers take turns, so numbers become
+  visible in growing order, and a reader that asks for what came :meth:`~FactStore.since` the last
+  number it saw misses nothing, whichever process wrote it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from metatkgr.errors import DataError, MetaTKGRError
+
+__all__ = ["Added", "FactRow", "FactStore", "StoreError", "StoredFact", "store_url"]
+
+VERSION = 1
+"""Of the tables below; a store of another version is refused."""
+
+_TURN = 0x6D657461
+"""Key of PostgreSQL's advisory lock under which writers take turns."""
+
+_BUSY_SECONDS = 30
+"""How long a writer waits for its turn."""
+
+_tables = sa.MetaData()
+_facts = sa.Table(
+    "metatkgr_fact",
+    _tables,
+    sa.Column(
+        "sequence",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    # Of the four texts together: an index on the texts themselves has a length limit.
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("relation", sa.Text, nullable=False),
+    sa.Column("object", sa.Text, nullable=False),
+    sa.Column("time", sa.Text, nullable=False),
+    sa.Column("received", sa.DateTime(timezone=True), server_default=sa.func.now()),
+    sqlite_autoincrement=True,
+)
+_schema = sa.Table(
+    "metatkgr_store",
+    _tables,
+    sa.Column("version", sa.Integer, nullable=False),
+)
+
+
+class StoreError(MetaTKGRError):
+    """The database cannot be reached, or does not answer as it should."""
+
+
+class FactRow(NamedTuple):
+    """One fact in words."""
+
+    subject: str
+    relation: str
+    object: str
+    time: str
+
+
+class StoredFact(NamedTuple):
+    """One fact of the store."""
+
+    sequence: int
+    fact: FactRow
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the facts that were to be added."""
+
+    accepted: int
+    """Facts that the store did not have."""
+    duplicates: int
+    """Facts that it had already, or that came twice in one call."""
+
+
+def store_url(where: str | Path) -> sa.URL:
+    """The URL of a store: a path is an SQLite file; PostgreSQL is spoken to through psycopg."""
+    text = str(where)
+    if "://" not in text:
+        return sa.URL.create("sqlite", database=text)
+    try:
+        url = sa.make_url(text)
+    except sa.exc.ArgumentError:
+        raise StoreError(
+            "the store's URL cannot be read; write sqlite:///FILE or "
+            "postgresql://USER@HOST:PORT/DATABASE"
+        ) from None
+    kind = url.get_backend_name()
+    if kind in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if kind != "sqlite":
+        raise StoreError(f"a store is kept in sqlite or postgresql, not in {kind}")
+    return url
+
+
+class FactStore:
+    """A database of facts; usable from several threads, and PostgreSQL from several processes.
+
+    Args:
+        where: path of an SQLite file, or a URL (``sqlite:///FILE``, ``postgresql://…``). Missing
+            folders and tables are made.
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        self.url = store_url(where)
+        self._is_sqlite = self.url.get_backend_name() == "sqlite"
+        if self._is_sqlite:
+            if self.url.database in (None, "", ":memory:"):
+                raise StoreError("a store in memory would keep nothing; name a file")
+            try:
+                Path(str(self.url.database)).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"cannot make a store at {self.name}: {error}") from None
+        waiting: dict[str, Any] = (
+            {"timeout": _BUSY_SECONDS} if self._is_sqlite else {"connect_timeout": 10}
+        )
+        try:
+            self._engine = sa.create_engine(self.url, connect_args=waiting, pool_pre_ping=True)
+        except ImportError as error:
+            raise StoreError(
+                f"PostgreSQL needs psycopg ({error}): pip install 'metatkgr[serve]'"
+            ) from None
+        if self._is_sqlite:
+            sa.event.listen(self._engine, "connect", _prepare_sqlite)
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
+        self._make_tables()
+
+    @property
+    def name(self) -> str:
+        """Where the facts are, without a password."""
+        return self.url.render_as_string(hide_password=True)
+
+    def add(self, facts: Iterable[Sequence[str]]) -> Added:
+        """Keep facts: all of them, on disk, when this returns; none of them when it raises."""
+        rows: dict[str, dict[str, str]] = {}
+        told = 0
+        for fact in facts:
+            row = _checked(fact)
+            rows.setdefault(_digest(row), row._asdict())
+            told += 1
+        if not rows:
+            return Added(0, told)
+        kind = sqlite if self._is_sqlite else postgresql
+        statement = kind.insert(_facts).on_conflict_do_nothing(index_elements=["digest"])
+        with self._writing() as connection:
+            before = self._last(connection)
+            connection.execute(statement, [{"digest": d, **row} for d, row in rows.items()])
+            # Writers take turns: what came after ``before`` is ours.
+            accepted = connection.scalar(
+                sa.select(sa.func.count()).select_from(_facts).where(_facts.c.sequence > before)
+            )
+        return Added(int(accepted or 0), told - int(accepted or 0))
+
+    def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
+        """Facts with a number above ``sequence``, in the order of their numbers."""
+        columns = [_facts.c[name] for name in FactRow._fields]
+        wanted = (
+            sa.select(_facts.c.sequence, *columns)
+            .where(_facts.c.sequence > sequence)
+            .order_by(_facts.c.sequence)
+            .limit(limit)
+        )
+        with self._connection() as connection:
+            return [StoredFact(n, FactRow(*words)) for n, *words in connection.execute(wanted)]
+
+    def last(self) -> int:
+        """The highest number given out; 0 for an empty store."""
+        with self._connection() as connection:
+            return self._last(connection)
+
+    def __len__(self) -> int:
+        with self._connection() as connection:
+            return int(connection.scalar(sa.select(sa.func.count()).select_from(_facts)) or 0)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    def __enter__(self) -> FactStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @staticmethod
+    def _last(connection: sa.Connection) -> int:
+        return int(connection.scalar(sa.select(sa.func.max(_facts.c.sequence))) or 0)
+
+    @contextmanager
+    def _connection(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except sa.exc.SQLAlchemyError as error:
+            raise self._told(error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """A transaction that no other writer, of this process or another, overlaps."""
+        with self._connection() as connection:
+            connection = connection.execution_options(metatkgr_writes=True)
+            with connection.begin():
+                if not self._is_sqlite:
+                    # A number is drawn before it is committed. Were two writers at work at once,
+                    # a reader could see the higher number first and never ask for the lower.
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
+                yield connection
+
+    def _make_tables(self) -> None:
+        with self._writing() as connection:
+            _tables.create_all(connection)
+            found = connection.scalar(sa.select(sa.func.max(_schema.c.version)))
+            if found is None:
+                connection.execute(sa.insert(_schema).values(version=VERSION))
+        if found not in (None, VERSION):
+            self.close()
+            raise StoreError(
+                f"{self.name} has tables of version {found}, this program writes version "
+                f"{VERSION}: use the metatkgr that made it, or another store"
+            )
+
+    def _told(self, error: sa.exc.SQLAlchemyError) -> StoreError:
+        """A database's error as one line that names the store and not its password."""
+        cause = getattr(error, "orig", None) or error
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        if "not a database" in reason or "no such column" in reason:
+            return StoreError(f"{self.name} is not a store of facts ({reason}); name another file")
+        return StoreError(f"the store {self.name} does not answer: {reason}")
+
+
+def _checked(fact: Sequence[str]) -> FactRow:
+    """A fact whose texts any database can hold."""
+    if isinstance(fact, str) or len(fact) != len(FactRow._fields):
+        raise DataError(f"a fact is (subject, relation, object, time), not {fact!r}")
+    for what, text in zip(FactRow._fields, fact, strict=True):
+        if not isinstance(text, str):
+            raise DataError(f"a fact's {what} is a text, not {text!r}")
+        if not text.strip():
+            raise DataError(f"a fact's {what} is empty")
+        if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise DataError(f"a fact's {what} holds a character that is none: {text!a}")
+    return FactRow(*fact)
+
+
+def _digest(fact: FactRow) -> str:
+    return hashlib.sha256(json.dumps(fact).encode()).hexdigest()
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    """Readers beside a writer (WAL), and a commit that is on the disk when it returns (FULL)."""
+    # The driver's own transactions would begin at the first write, too late to take turns.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("metatkgr_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,126 @@
+"""The evidence model: reads what speaks for each answer, and has learned what that is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from metatkgr.data.problem import Problem
+from metatkgr.data.tasks import Queries
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.models.base import register
+from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
+from metatkgr.models.evidence.combination import combine, initial_weights, lifted
+from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.models.evidence.training import CombinationPhase, transfer_shares
+from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.translation import never_itself, relation_vectors, score_all
+
+__all__ = ["EvidenceModel"]
+
+_AT_ONCE = 512
+"""Questions read at once; bounds memory."""
+_NO_EVIDENCE = -1e3
+"""Below every candidate that something speaks for."""
+
+
+@register
+class EvidenceModel(TrainableModel[EvidenceSettings]):
+    r"""Recurrence, walks, frequency and translation, weighed by what questions have taught.
+
+    Candidates that something speaks for are scored by ``combination``; all others stand below
+    them, in the order of how often they stood in this place of the relation.
+
+    Training: TransE on the first fact of each support (so that later ones are new to it), then the
+    weights of evidence, then TransE with all K facts.
+    """
+
+    name = "evidence"
+    settings_type = EvidenceSettings
+    tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": (1e-3, 3e-2, "log"),
+        "hidden": (0, 16, 32, 64),
+        "shrinkage": (1e-3, 1e-1, "log"),
+        "support_share": (0.3, 3.0, "log"),
+        "dimension": (0, 128),
+    }
+
+    def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
+        """Weights in the order of the rules; random vectors."""
+        settings = self.settings
+        weights = initial_weights(settings, 2 * relations, generator)
+        if settings.dimension:
+            for name, count in (("entity", entities), ("relation", relations)):
+                drawn = torch.randn(count, settings.dimension, generator=generator)
+                weights[name] = drawn / math.sqrt(settings.dimension)
+        self.load_state(weights)
+
+    def phases(self, problem: Problem) -> list[Phase]:
+        """Vectors of one fact each, weights, vectors of all K."""
+        settings, weights = self.settings, self.weights
+        weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
+        stages: list[Phase] = [
+            CombinationPhase(weights, problem, settings, self.device, self._similar)
+        ]
+        if settings.dimension and settings.translation_epochs:
+            translation = TransESettings(
+                dimension=settings.dimension,
+                epochs=settings.translation_epochs,
+                learning_rate=settings.translation_rate,
+                patience=0,
+            )
+            tables = weights["entity"], weights["relation"]
+            stages.insert(0, TranslationPhase(*tables, problem.one_shot, translation))
+            stages.append(TranslationPhase(*tables, problem.few_shot, translation))
+        return stages
+
+    def prepare(self, visible: VisibleFacts) -> Self:
+        """Keep the public facts."""
+        self.visible_ = visible
+        return self
+
+    def adapt(self, supports: Supports) -> Self:
+        """Index the public facts together with the supports."""
+        transfer = self.weights["evidence.transfer"].detach()
+        self.reader_ = Reader(self.visible_, supports, transfer, self.settings, self.device)
+        return self
+
+    @torch.no_grad()
+    def score(self, queries: Queries) -> Tensor:
+        """(Q, E) scores of all candidates."""
+        entities = self.reader_.entities
+        parts = [
+            self._score(queries[begin : begin + _AT_ONCE])
+            for begin in range(0, len(queries), _AT_ONCE)
+        ]
+        return torch.cat([torch.zeros(0, entities, device=self.device), *parts])
+
+    def _score(self, queries: Queries) -> Tensor:
+        relation = torch.from_numpy(queries.relation).to(self.device)
+        found = self.reader_.read(queries, self._similar(queries), None)
+        counts = self.reader_.history.place_counts(queries).float()
+        scores = _NO_EVIDENCE + counts / (1 + counts.amax(1, keepdim=True))
+        weighed = combine(self.weights, found.features, relation)
+        if self.settings.repeats_first:
+            weighed = lifted(weighed, found.features)
+        # What stands there already must not be written twice: a repeated candidate writes its own.
+        lowest = scores.gather(1, found.entity)
+        values = torch.where(found.mask, weighed, lowest)
+        return scores.scatter_reduce(1, found.entity, values, "amax")
+
+    def _similar(self, queries: Queries) -> Tensor | None:
+        """(Q, E) log-softmax of the translation scores."""
+        if not self.settings.dimension:
+            return None
+        entity, relation = self.weights["entity"], self.weights["relation"]
+        who, asked = (
+            torch.from_numpy(column).to(self.device)
+            for column in (queries.entity, queries.relation)
+        )
+        scores = score_all(entity[who] + relation_vectors(relation, asked), entity)
+        return torch.log_softmax(never_itself(scores, who), 1)

@@ -1,0 +1,1 @@
+"""Forecasts over HTTP, with a page for people; needs the extra ``serve``."""

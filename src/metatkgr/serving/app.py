@@ -1,0 +1,213 @@
+"""The HTTP interface: what each path takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Query, Response
+from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from metatkgr.forecasting.views import Match
+from metatkgr.serving import schemas
+from metatkgr.serving.errors import handle_errors, methods_of
+from metatkgr.serving.gate import Gate
+from metatkgr.serving.metrics import Metrics
+from metatkgr.serving.quality import Quality
+from metatkgr.serving.service import Service
+from metatkgr.serving.settings import ServiceSettings
+from metatkgr.version import __version__
+
+__all__ = ["create_app"]
+
+_KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_SAID = {
+    400: "What was sent is of the right form, but this graph cannot take it.",
+    401: "The token is missing or wrong.",
+    403: "Without a token, only this machine is answered.",
+    404: "A name that nothing answers to; the hint has the nearest.",
+    408: "The body took too long.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    422: "What was sent is not of the right form.",
+    503: "Busy, or the store does not answer; try again after Retry-After seconds.",
+}
+
+Text = Annotated[
+    schemas.Name,
+    Query(description="Part of a name; misspelt ones are found too.", examples=["tar"]),
+]
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    statuses = (400, 401, 403, 422, 503, *statuses)
+    return {s: {"model": schemas.ErrorOut, "description": _SAID[s]} for s in sorted(statuses)}
+
+
+def create_app(
+    service: Service, settings: ServiceSettings, quality: Quality | None = None
+) -> FastAPI:
+    """The application; it starts the service when it starts, and stops it when it stops."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        if quality is not None:
+            quality.start()
+        yield
+        if quality is not None:
+            await run_in_threadpool(quality.stop)
+        await run_in_threadpool(service.stop)
+
+    secured = [Depends(HTTPBearer(auto_error=False))] if settings.token else []
+    app = FastAPI(
+        title="metatkgr",
+        version=__version__,
+        description="Forecasts what a newly emerged entity will do next, from its first few facts.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    handle_errors(app)
+    metrics = Metrics(service)
+    forecaster = service.forecaster
+
+    @app.post("/predict", responses=_errors(404, 408, 413, 415), dependencies=secured)
+    def predict(question: schemas.PredictIn) -> schemas.ForecastsOut:
+        """Rank what comes next for an entity."""
+        found = forecaster.predict(
+            question.entity,
+            question.relation,
+            at=question.at,
+            side=question.side,
+            top=question.top,
+            horizon=question.horizon,
+            explain=question.explain,
+        )
+        return schemas.ForecastsOut.model_validate(found.to_json())
+
+    @app.post("/explain", responses=_errors(404, 408, 413, 415), dependencies=secured)
+    def explain(question: schemas.ExplainIn) -> schemas.ExplainOut:
+        """Say what speaks for one answer."""
+        found = forecaster.explain(
+            question.entity,
+            question.relation,
+            question.answer,
+            at=question.at,
+            side=question.side,
+        )
+        return schemas.ExplainOut.model_validate({"reasons": [r.to_json() for r in found]})
+
+    @app.post("/facts", responses=_errors(408, 413, 415), dependencies=secured)
+    def add_facts(facts: schemas.OneOrMore) -> schemas.AcceptedOut:
+        """Observe one fact, or several as `{"facts": [...]}`: all of them or none.
+
+        When this answers 200, they are on disk and part of every later forecast. The same fact
+        sent again changes nothing. New entities are welcome; new relations are not.
+        """
+        told = facts.facts if isinstance(facts, schemas.FactsIn) else [facts]
+        added = service.add([(f.subject, f.relation, f.object, f.time) for f in told])
+        return schemas.AcceptedOut(
+            accepted=added.accepted,
+            duplicates=added.duplicates,
+            new_entities=list(added.new_entities),
+        )
+
+    @app.get("/facts", responses=_errors(404), dependencies=secured)
+    def timeline(
+        entity: Annotated[schemas.Name, Query(examples=["Tarn Velloso"])], limit: Limit = 200
+    ) -> schemas.TimelineOut:
+        """The facts of an entity, oldest first; where there are more, the latest."""
+        found = forecaster.timeline(entity)
+        facts = [fact.to_json() for fact in found[-limit:]]
+        return schemas.TimelineOut(entity=entity, total=len(found), facts=facts)
+
+    @app.get("/entities", responses=_errors(), dependencies=secured)
+    def entities(q: Text, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> schemas.EntitiesOut:
+        """Search entities by name."""
+        return _entities(forecaster.search(q, limit))
+
+    @app.get("/newcomers", responses=_errors(), dependencies=secured)
+    def newcomers(
+        limit: Annotated[int, Query(ge=1, le=100)] = 8,
+    ) -> schemas.EntitiesOut:
+        """The entities that emerged last, of those with at least three facts."""
+        return _entities(service.newcomers(limit))
+
+    @app.get("/graph", responses=_errors(), dependencies=secured)
+    def graph() -> schemas.GraphOut:
+        """What is known: sizes, dates, relations."""
+        return schemas.GraphOut.model_validate(service.describe())
+
+    @app.get("/quality", responses=_errors(), dependencies=secured)
+    def measured() -> schemas.QualityOut:
+        """How good the model is, over time and beside the rules; measured after the start."""
+        content = {"status": "off"} if quality is None else quality.report()
+        return schemas.QualityOut.model_validate(content)
+
+    @app.get("/health", responses={403: _errors()[403], 503: {"model": schemas.HealthOut}})
+    def health(response: Response) -> schemas.HealthOut:
+        """Whether the service and its store answer."""
+        problem = service.problem()
+        if problem:
+            response.status_code = 503
+        return schemas.HealthOut(
+            status="degraded" if problem else "ok", version=__version__, detail=problem
+        )
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+            **{
+                status: content
+                for status, content in _errors().items()
+                if status in (401, 403, 503)
+            },
+        },
+        dependencies=secured,
+    )
+    def counters() -> Response:
+        """Numbers for Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    _add_page(app)
+    methods = methods_of(app)
+    posts = [path for path, known in methods.items() if "POST" in known]
+    app.add_middleware(Gate, settings=settings, metrics=metrics, paths=list(methods), posts=posts)
+    return app
+
+
+def _entities(found: list[Match]) -> schemas.EntitiesOut:
+    return schemas.EntitiesOut(
+        entities=[
+            schemas.MatchOut(name=m.name, label=m.label, facts=m.facts, first=m.first, last=m.last)
+            for m in found
+        ]
+    )
+
+
+def _add_page(app: FastAPI) -> None:
+    """Serve the page's files, read once: no path leads anywhere else."""
+    folder = resources.files("metatkgr.serving") / "page"
+    for file in folder.iterdir():
+        suffix = "." + file.name.rpartition(".")[2]
+        if suffix in _KINDS:
+            path = "/" if file.name == "index.html" else f"/page/{file.name}"
+            _add_file(app, path, file.read_bytes(), _KINDS[suffix])
+
+
+def _add_file(app: FastAPI, path: str, content: bytes, kind: str) -> None:
+    @app.get(path, include_in_schema=False)
+    async def file() -> Response:
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})

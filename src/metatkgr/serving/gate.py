@@ -1,0 +1,191 @@
+"""What every request passes before and after its work: who may, how much, how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Collection
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from metatkgr.serving.errors import answer
+from metatkgr.serving.metrics import Metrics
+from metatkgr.serving.settings import ServiceSettings, is_loopback
+
+__all__ = ["Gate"]
+
+_OPEN = frozenset({"/", "/health", "/favicon.ico"})
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Gate:
+    """ASGI middleware: token, host, body size, content type, concurrency, headers, metrics.
+
+    Args:
+        app: what lies behind.
+        settings: who may do how much.
+        metrics: counts what passes.
+        paths: that exist, to be counted by name; all others are counted as 'other'.
+        posts: the paths to which a body is posted.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        paths: Collection[str],
+        posts: Collection[str],
+    ) -> None:
+        self._app = app
+        self._token = settings.token.encode() if settings.token else None
+        self._limits = settings.limits
+        self._metrics = metrics
+        self._paths = frozenset(paths)
+        self._posts = frozenset(posts)
+        self._busy = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        status = 500
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, send_with_headers)
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.count(method, path, status, time.perf_counter() - begin)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope)
+        if refusal is None and self._has_body(scope):
+            body = await self._body(receive)
+            if isinstance(body, Response):
+                refusal = body
+            else:
+                receive = _replay(body, receive)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        if scope["path"] in _OPEN or scope["path"].startswith("/page/"):
+            await self._app(scope, receive, send)
+            return
+        if self._busy >= self._limits.concurrency:
+            message = f"{self._busy} requests are being worked on, no more are taken"
+            busy = answer(503, "busy", message, "try again", {"Retry-After": "1"})
+            await busy(scope, receive, send)
+            return
+        self._busy += 1
+        self._metrics.busy.set(self._busy)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._busy -= 1
+            self._metrics.busy.set(self._busy)
+
+    def _has_body(self, scope: Scope) -> bool:
+        return scope["method"] == "POST" and scope["path"] in self._posts
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Why a request is not even read; None where it is."""
+        headers = Headers(scope=scope)
+        path = scope["path"]
+        if self._token is not None:
+            if path not in _OPEN and not path.startswith("/page/"):
+                kind, _, given = headers.get("authorization", "").partition(" ")
+                same = hmac.compare_digest(given.strip().encode(), self._token)
+                if kind.lower() != "bearer" or not same:
+                    hint = "send the header Authorization: Bearer TOKEN"
+                    challenge = {"WWW-Authenticate": "Bearer"}
+                    return answer(401, "no_token", "this needs a token", hint, challenge)
+        elif not is_loopback(_host(headers.get("host", ""))):
+            # A page elsewhere whose name was pointed at this machine would send its own name.
+            message = "this service is for this machine alone"
+            return answer(403, "foreign_host", message, "use http://127.0.0.1, or set a token")
+        if self._has_body(scope):
+            # A page elsewhere can post forms and plain text here, but not JSON.
+            if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+                hint = "send the header Content-Type: application/json"
+                return answer(415, "not_json", "a body is JSON", hint)
+            length = headers.get("content-length", "0")
+            if not length.isdecimal() or int(length[:20]) > self._limits.body_bytes:
+                return self._too_large()
+        return None
+
+    def _too_large(self) -> Response:
+        most = f"{self._limits.body_bytes:,} bytes"
+        # The rest of the body is not read, so the connection cannot be used again.
+        return answer(
+            413,
+            "too_large",
+            f"the body is larger than {most}",
+            "send several smaller requests",
+            {"Connection": "close"},
+        )
+
+    async def _body(self, receive: Receive) -> bytes | Response:
+        """The whole body, or why not."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return answer(400, "incomplete", "the body did not arrive whole")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > self._limits.body_bytes:
+                        return self._too_large()
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            close = {"Connection": "close"}
+            return answer(408, "too_slow", "the body took too long to arrive", "", close)
+
+
+def _host(header: str) -> str:
+    """The name in a Host header, without the port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

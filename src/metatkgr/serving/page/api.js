@@ -1,0 +1,61 @@
+// The HTTP interface, with the token where the service asks for one.
+import { $ } from "./dom.js";
+
+const KEY = "metatkgr-token";
+
+export class Refused extends Error {
+  constructor(status, error) {
+    super([error.message, error.hint].filter(Boolean).join(" – "));
+    this.status = status;
+    this.code = error.code;
+  }
+}
+
+export const get = (path, query = {}) => {
+  const words = new URLSearchParams(query).toString();
+  return ask(words ? `${path}?${words}` : path, {});
+};
+
+export const post = (path, body) =>
+  ask(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+
+async function ask(path, options) {
+  for (;;) {
+    const headers = { ...options.headers };
+    const token = sessionStorage.getItem(KEY);
+    if (token) headers.Authorization = `Bearer ${token}`;
+    let response;
+    try {
+      response = await fetch(path, { ...options, headers });
+    } catch {
+      throw new Refused(0, { code: "unreachable", message: "The service does not answer." });
+    }
+    if (response.status === 401) {
+      await askForToken();
+      continue;
+    }
+    const content = await response.json().catch(() => ({}));
+    if (response.ok) return content;
+    throw new Refused(response.status, content.error ?? { message: `Error ${response.status}` });
+  }
+}
+
+let asking = null;
+
+function askForToken() {
+  asking ??= new Promise((resolve) => {
+    const dialog = $("token-dialog");
+    dialog.addEventListener("close", () => {
+      sessionStorage.setItem(KEY, $("token").value.trim());
+      $("token").value = "";
+      asking = null;
+      resolve();
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}

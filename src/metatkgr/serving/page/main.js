@@ -1,0 +1,325 @@
+// The page: who, what, when; forecasts; why.
+import { $, make, percent, say, show, shorten } from "./dom.js";
+import { get, post } from "./api.js";
+import { evidenceGraph } from "./evidence.js";
+import { searchBox } from "./search.js";
+import { showQuality } from "./quality.js";
+import { factItem, timelineChart } from "./timeline.js";
+
+const FEW_FACTS = 12;
+const DATE_INPUTS = { day: "date", week: "date", hour: "text", month: "month" };
+const state = { graph: null, entity: null, label: "", forecasts: [], turn: 0 };
+
+const fail = (error) => say($("alert"), error.message);
+const guard = (work) => (...given) => {
+  say($("alert"), "");
+  return work(...given).catch(fail);
+};
+
+// Where we are is in the address, so that it can be kept and sent, and Back works.
+
+function goTo(view, entity = null) {
+  const words = entity === null ? "" : `?${new URLSearchParams({ entity })}`;
+  const hash = `#${view}${words}`;
+  if (location.hash === hash) follow();
+  else location.hash = hash;
+}
+
+const follow = guard(async () => {
+  const [view, words] = location.hash.slice(1).split("?", 2);
+  const quality = view === "quality";
+  for (const [name, chosen] of [["forecast", !quality], ["quality", quality]]) {
+    show($(`view-${name}`), chosen);
+    if (chosen) $(`tab-${name}`).setAttribute("aria-current", "page");
+    else $(`tab-${name}`).removeAttribute("aria-current");
+  }
+  if (quality) return showQuality();
+  const entity = new URLSearchParams(words ?? "").get("entity");
+  if (entity && entity !== state.entity) await openEntity(entity);
+  else if (!entity) closeEntity();
+});
+
+// Who
+
+function closeEntity() {
+  state.entity = null;
+  for (const id of ["question-card", "timeline-card", "forecast-card", "evidence-card"]) {
+    show($(id), false);
+  }
+  show($("welcome"));
+}
+
+async function openEntity(name) {
+  const { entities } = await get("/entities", { q: name, limit: 1 });
+  const match = entities.find((found) => found.name === name) ?? entities[0];
+  state.entity = name;
+  state.label = match && match.name === name ? match.label : name;
+  $("search").value = state.label;
+  show($("welcome"), false);
+  show($("question-card"));
+  fillSides();
+  await Promise.all([showTimeline(), forecast()]);
+}
+
+async function showTimeline() {
+  const { total, facts } = await get("/facts", { entity: state.entity, limit: 1000 });
+  const list = $("timeline");
+  const latest = [...facts].reverse();
+  list.replaceChildren(...latest.slice(0, FEW_FACTS).map(factItem));
+  const more = $("timeline-more");
+  show(more, latest.length > FEW_FACTS);
+  more.textContent = `Show all ${facts.length.toLocaleString("en")}`;
+  more.onclick = () => {
+    list.replaceChildren(...latest.map(factItem));
+    show(more, false);
+    list.focus();
+  };
+  show($("timeline-card"));
+  $("timeline-title").textContent = `${state.label}: ${total.toLocaleString("en")} `
+    + (total === 1 ? "fact" : "facts");
+  $("timeline-chart").replaceChildren(
+    ...(facts.length ? [timelineChart(facts, Math.max(260, $("timeline-chart").clientWidth))] : []));
+}
+
+// What and when
+
+function fillRelations() {
+  const options = state.graph.relations.map((relation) =>
+    make("option", { value: relation.name }, relation.label));
+  $("relation").replaceChildren(
+    make("option", { value: "" }, "Anything: its most likely next facts"), ...options);
+}
+
+function fillSides() {
+  const relation = $("relation");
+  const words = relation.selectedOptions[0]?.textContent ?? "";
+  show($("side-field"), Boolean(relation.value));
+  const chosen = $("side").value || "object";
+  const who = shorten(state.label, 30);
+  $("side").replaceChildren(
+    make("option", { value: "object" }, `${who} ${words} …?`),
+    make("option", { value: "subject" }, `…? ${words} ${who}`));
+  $("side").value = chosen;
+}
+
+function question() {
+  const asked = { entity: state.entity, top: 10 };
+  if ($("relation").value) {
+    asked.relation = $("relation").value;
+    asked.side = $("side").value;
+  }
+  if ($("at").value.trim()) asked.at = $("at").value.trim();
+  const horizon = Number($("horizon").value);
+  if (horizon > 1) asked.horizon = horizon;
+  return asked;
+}
+
+async function forecast() {
+  state.turn += 1;
+  const mine = state.turn;
+  show($("forecast-card"));
+  show($("evidence-card"), false);
+  $("forecast-card").setAttribute("aria-busy", "true");
+  $("forecast-status").textContent = "…";
+  try {
+    const answer = await post("/predict", { ...question(), explain: true });
+    if (mine === state.turn) showForecasts(answer);
+  } catch (error) {
+    if (mine !== state.turn) return;
+    $("forecasts").replaceChildren();
+    $("forecast-status").textContent = "No forecast.";
+    throw error;
+  } finally {
+    $("forecast-card").removeAttribute("aria-busy");
+  }
+}
+
+/** The forecast fact: [subject, relation, object]. */
+function ends(item) {
+  return item.side === "subject"
+    ? [item.label, item.relation, state.label] : [state.label, item.relation, item.label];
+}
+
+function showForecasts({ query, forecasts, calibration }) {
+  state.forecasts = forecasts;
+  const until = query.until && query.until !== query.at ? ` to ${query.until}` : "";
+  $("forecast-title").textContent = query.relation === null
+    ? `What next for ${state.label}?`
+    : ends({ ...query, label: "…" }).join(" ") + "?";
+  $("forecast-status").textContent = forecasts.length
+    ? `${query.at}${until}, by ${query.model}. Choose one to see why.`
+    : `${query.at}${until}: nothing to tell.`;
+  $("forecasts").replaceChildren(...forecasts.map((item, i) => {
+    const bar = make("span", { class: "bar" });
+    bar.style.width = `${Math.min(100, 100 * item.probability)}%`;
+    const small = query.relation === null ? ends(item).join(" ") : until ? item.at : null;
+    return make("li", {}, make("button", {
+      type: "button", "aria-pressed": "false", "aria-controls": "evidence-card",
+      onclick: () => choose(i, true),
+    },
+    make("span", { class: "place" }, String(item.rank)),
+    make("span", {}, item.label, small ? make("small", {}, small) : null),
+    make("span", { class: "percent" }, percent(item.probability)),
+    make("span", { class: "track" }, bar)));
+  }));
+  const error = calibration?.error ?? calibration?.ece;
+  $("calibration").textContent = typeof error === "number"
+    ? `Probabilities were fitted to past questions; they were off by ${percent(error)} on average.`
+    : "";
+  if (forecasts.length) choose(0, false);
+}
+
+// Why
+
+function choose(i, move) {
+  const item = state.forecasts[i];
+  [...$("forecasts").querySelectorAll("button")].forEach((button, n) =>
+    button.setAttribute("aria-pressed", n === i));
+  const [subject, relation, object] = ends(item);
+  $("evidence-title").textContent = `Why ${item.label}?`;
+  show($("evidence-card"));
+  const reasons = item.reasons;
+  const width = Math.max(280, Math.floor($("evidence-card").clientWidth - 36));
+  const asked = { subject, relation, object, time: item.at };
+  $("evidence-graph").replaceChildren(...(reasons.some((reason) => reason.facts.length)
+    ? [evidenceGraph(reasons, state.label, item.label, asked, width)] : []));
+  $("evidence").replaceChildren(...(reasons.length ? reasons.map(reasonItem)
+    : [make("li", {}, "This model gives no reasons for it.")]));
+  if (move) {
+    $("evidence-title").focus({ preventScroll: true });
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    $("evidence-card").scrollIntoView({ behavior: still ? "auto" : "smooth", block: "nearest" });
+  }
+}
+
+function reasonItem(reason) {
+  const facts = reason.facts.map((fact) => make("li", {}, `${fact[3]}: ${fact.slice(0, 3).join(" ")}`));
+  return make("li", {},
+    make("span", { class: "weight", title: "its share in the forecast" }, percent(reason.weight)),
+    reason.text,
+    facts.length ? make("details", {},
+      make("summary", {}, facts.length === 1 ? "the fact" : `the ${facts.length} facts`),
+      make("ul", {}, ...facts)) : null);
+}
+
+// A new entity
+
+function dateInput(id, value) {
+  const type = DATE_INPUTS[state.graph.unit] ?? "text";
+  return make("input", { id, type, value, placeholder: state.graph.next, required: true });
+}
+
+function addFactRow() {
+  const group = $("new-facts");
+  const n = group.children.length;
+  const field = (name, text, input) =>
+    [make("label", { for: `${name}-${n}` }, text), input];
+  group.append(make("fieldset", { class: "new-fact" },
+    make("legend", {}, `Fact ${n + 1}`),
+    ...field("way", "Who does it", make("select", { id: `way-${n}` },
+      make("option", { value: "object" }, "the newcomer → the other"),
+      make("option", { value: "subject" }, "the other → the newcomer"))),
+    ...field("what", "What", make("select", { id: `what-${n}` },
+      ...state.graph.relations.map((r) => make("option", { value: r.name }, r.label)))),
+    ...field("other", "The other", make("input", {
+      id: `other-${n}`, type: "text", maxlength: 500, autocomplete: "off", required: true,
+      list: `others-${n}`, oninput: (event) => suggest(event.target, $(`others-${n}`)),
+    })),
+    make("datalist", { id: `others-${n}` }),
+    ...field("when", "When", dateInput(`when-${n}`, state.graph.last))));
+}
+
+async function suggest(input, list) {
+  const words = input.value.trim();
+  if (words.length < 2) return;
+  const { entities } = await get("/entities", { q: words, limit: 8 }).catch(() => ({ entities: [] }));
+  list.replaceChildren(...entities.map((match) => make("option", { value: match.label })));
+}
+
+function newFacts(name) {
+  const facts = [];
+  for (let n = 0; n < $("new-facts").children.length; n += 1) {
+    const other = $(`other-${n}`).value.trim();
+    if (!other) continue;
+    const [subject, object] = $(`way-${n}`).value === "object" ? [name, other] : [other, name];
+    facts.push({ subject, relation: $(`what-${n}`).value, object, time: $(`when-${n}`).value.trim() });
+  }
+  return facts;
+}
+
+async function saveNew() {
+  const name = $("new-name").value.trim();
+  const facts = newFacts(name);
+  const problem = !name ? "Give it a name." : !facts.length ? "Give at least one fact." : "";
+  say($("new-error"), problem);
+  if (problem) return;
+  try {
+    await post("/facts", { facts });
+  } catch (error) {
+    say($("new-error"), error.message);
+    return;
+  }
+  $("new-facts").replaceChildren();
+  $("new-name").value = "";
+  toggleNew(false);
+  await about();
+  // What was just told may be later than the date that was asked about.
+  $("at").value = state.graph.next;
+  state.entity = null;
+  goTo("forecast", name);
+  $("forecast-title").focus();
+}
+
+function toggleNew(open) {
+  show($("new-form"), open);
+  $("new-toggle").setAttribute("aria-expanded", open);
+  if (open && !$("new-facts").children.length) addFactRow();
+  if (open) $("new-name").focus();
+}
+
+// Start
+
+async function about() {
+  const graph = await get("/graph");
+  state.graph = graph;
+  const count = (n) => n.toLocaleString("en");
+  $("about").textContent = `${graph.dataset || "facts"}: ${count(graph.facts)} facts, `
+    + `${count(graph.entities)} entities, ${graph.first} to ${graph.last}; model ${graph.model}`;
+  const at = $("at");
+  at.type = DATE_INPUTS[graph.unit] ?? "text";
+  at.placeholder = graph.next;
+  if (!at.value) at.value = graph.next;
+}
+
+async function starters() {
+  const { entities } = await get("/newcomers");
+  $("starters").replaceChildren(...entities.map((match) => make("li", {}, make("button", {
+    type: "button", class: "plain", onclick: () => goTo("forecast", match.name),
+  }, match.label))));
+}
+
+async function start() {
+  searchBox((match) => goTo("forecast", match.name), fail);
+  $("relation").addEventListener("change", fillSides);
+  $("question").addEventListener("submit", (event) => {
+    event.preventDefault();
+    guard(forecast)();
+  });
+  $("new-toggle").addEventListener("click", () => toggleNew($("new-form").hidden));
+  $("new-more").addEventListener("click", () => {
+    addFactRow();
+    $("new-facts").lastElementChild.querySelector("select").focus();
+  });
+  $("new-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    guard(saveNew)();
+  });
+  window.addEventListener("hashchange", follow);
+  await about();
+  fillRelations();
+  await starters();
+  await follow();
+  document.documentElement.dataset.ready = "yes";
+}
+
+guard(start)();

@@ -1,0 +1,118 @@
+// The second view: the model beside the rules, and over time.
+import { $, draw, make, say, show } from "./dom.js";
+import { get } from "./api.js";
+
+const number = (value) => (value === null ? "–" : value.toFixed(3));
+let waiting = null;
+
+export async function showQuality() {
+  clearTimeout(waiting);
+  const report = await get("/quality");
+  const status = $("quality-status");
+  if (report.status === "computing") {
+    say(status, "Being measured in the background …");
+    waiting = setTimeout(() => {
+      if (!$("view-quality").hidden) showQuality().catch((error) => say(status, error.message));
+    }, 1500);
+    return;
+  }
+  if (report.status !== "ready") {
+    say(status, report.status === "off" ? "This service does not measure its quality."
+      : `Could not be measured: ${report.detail}`);
+    return;
+  }
+  const drawn = report.questions < report.of_questions
+    ? `${report.questions.toLocaleString("en")} of ${report.of_questions.toLocaleString("en")}`
+    : report.questions.toLocaleString("en");
+  say(status, `Mean reciprocal rank (1 is perfect) on ${drawn} questions about new entities of `
+    + `${report.split}, each known by its first ${report.shots} facts; visibility `
+    + `${report.visibility}. Whiskers: 95 % intervals.`);
+  const width = Math.max(300, Math.floor($("quality-bars").clientWidth));
+  $("quality-bars").replaceChildren(bars(report.models, width));
+  show($("over-time-title"), report.spans.length > 1);
+  $("quality-lines").replaceChildren(
+    ...(report.spans.length > 1 ? [lines(report, width)] : []));
+  $("quality-table").replaceChildren(table(report.models));
+  show($("quality-table"));
+}
+
+function bars(models, width) {
+  const most = Math.max(0.05, ...models.map((model) => model.high ?? model.mrr ?? 0));
+  const left = 110;
+  const room = width - left - 60;
+  const height = models.length * 44 + 10;
+  const picture = draw("svg", {
+    viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": models.map((m) => `${m.name} ${number(m.mrr)}`).join(", "),
+  });
+  models.forEach((model, i) => {
+    const y = 8 + i * 44;
+    const size = (value) => (room * value) / most;
+    picture.append(
+      draw("text", { x: left - 10, y: y + 20, "text-anchor": "end" }, model.name),
+      draw("rect", {
+        x: left, y, width: Math.max(1, size(model.mrr ?? 0)), height: 30, rx: 6,
+        class: `fill-${(i % 4) + 1}`, "fill-opacity": i ? 0.55 : 0.95,
+      }),
+      draw("text", { x: left + size(model.high ?? model.mrr ?? 0) + 8, y: y + 20 },
+        number(model.mrr)));
+    if (model.low !== null) {
+      picture.append(draw("line", {
+        x1: left + size(model.low), x2: left + size(model.high), y1: y + 15, y2: y + 15,
+        class: "whisker",
+      }));
+    }
+  });
+  return picture;
+}
+
+function lines({ models, spans }, width) {
+  const box = { left: 40, right: width - 14, top: 34, bottom: 214 };
+  const most = Math.max(0.05, ...spans.flatMap((span) => Object.values(span.mrr)));
+  const x = (i) => box.left + ((box.right - box.left) * i) / (spans.length - 1);
+  const y = (value) => box.bottom - ((box.bottom - box.top) * value) / most;
+  const picture = draw("svg", {
+    viewBox: `0 0 ${width} 244`, role: "img",
+    "aria-label": `Mean reciprocal rank from ${spans[0].first} to ${spans.at(-1).last}`,
+  });
+  for (const part of [0, 0.5, 1]) {
+    picture.append(
+      draw("line", {
+        x1: box.left, x2: box.right, y1: y(most * part), y2: y(most * part), class: "axis",
+      }),
+      draw("text", { x: box.left - 6, y: y(most * part) + 4, "text-anchor": "end", class: "small" },
+        (most * part).toFixed(2)));
+  }
+  let legend = box.left;
+  models.forEach((model, i) => {
+    const kind = (i % 4) + 1;
+    const points = spans.map((span, n) => `${x(n)},${y(span.mrr[model.name] ?? 0)}`).join(" ");
+    picture.append(draw("polyline", { points, class: `series line-${kind}` }));
+    spans.forEach((span, n) => {
+      const value = span.mrr[model.name] ?? 0;
+      picture.append(draw("circle", { cx: x(n), cy: y(value), r: 3.5, class: `fill-${kind}` },
+        draw("title", {}, `${model.name}, ${span.first} to ${span.last}: ${number(value)} `
+          + `(${span.queries} questions)`)));
+    });
+    picture.append(
+      draw("line", { x1: legend, x2: legend + 26, y1: 12, y2: 12, class: `series line-${kind}` }),
+      draw("text", { x: legend + 32, y: 16 }, model.name));
+    legend += 58 + model.name.length * 7.5;
+  });
+  picture.append(
+    draw("text", { x: box.left, y: 236, class: "small" }, spans[0].first),
+    draw("text", { x: box.right, y: 236, "text-anchor": "end", class: "small" }, spans.at(-1).last));
+  return picture;
+}
+
+function table(models) {
+  const names = ["model", "MRR", "95 % interval", "Hits@1", "Hits@3", "Hits@10"];
+  const rows = models.map((model) => [
+    model.name, number(model.mrr), `${number(model.low)} – ${number(model.high)}`,
+    number(model.hits_1), number(model.hits_3), number(model.hits_10),
+  ]);
+  return make("table", {},
+    make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {},
+      ...row.map((cell, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, cell))))));
+}

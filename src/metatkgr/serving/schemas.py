@@ -1,0 +1,311 @@
+"""What the HTTP interface takes and gives, as types; OpenAPI is made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+)
+
+__all__ = [
+    "MOST_FACTS",
+    "AcceptedOut",
+    "EntitiesOut",
+    "ErrorOut",
+    "ExplainIn",
+    "ExplainOut",
+    "FactIn",
+    "FactOut",
+    "FactsIn",
+    "ForecastsOut",
+    "GraphOut",
+    "HealthOut",
+    "MatchOut",
+    "Name",
+    "OneOrMore",
+    "PredictIn",
+    "QualityOut",
+    "TimelineOut",
+]
+
+MOST_FACTS = 1000
+"""Facts in one request."""
+
+Name = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$"),
+]
+"""A name: no control characters, no space in front."""
+
+
+def _whole(value: Any) -> Any:
+    """JSON does not tell 5 from 5.0, nor do we."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# The bounds come before the validator: in the other order they are missing from OpenAPI.
+_Few = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
+_Date = Annotated[
+    str, StringConstraints(min_length=1, max_length=40, pattern=r"^[0-9+-][0-9A-Za-z:.+ -]*$")
+]
+_Time = _Date | Annotated[int, Field(ge=-(10**12), le=10**12), BeforeValidator(_whole)]
+"""A date as the graph writes it, or an integer where the graph counts in integers."""
+
+_Side = Literal["object", "subject"]
+
+
+class _In(BaseModel):
+    """A body: unknown fields and wrong types are refused, nothing is guessed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class FactIn(_In):
+    """One fact: who did what to whom, and when."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "subject": "Tarn Velloso",
+                    "relation": "plays for",
+                    "object": "FC Ostermark",
+                    "time": "2018-03-05",
+                }
+            ]
+        }
+    )
+    subject: Name
+    relation: Name = Field(description="A relation that the graph knows.")
+    object: Name
+    time: _Time
+
+
+class FactsIn(_In):
+    """Several facts; all are taken or none."""
+
+    facts: list[FactIn] = Field(min_length=1, max_length=MOST_FACTS)
+
+
+def _how_many(body: Any) -> str:
+    return "facts" if isinstance(body, dict) and "facts" in body else "fact"
+
+
+OneOrMore = Annotated[
+    Annotated[FactIn, Tag("fact")] | Annotated[FactsIn, Tag("facts")], Discriminator(_how_many)
+]
+"""A fact, or several; errors speak of the one that was meant."""
+
+
+class PredictIn(_In):
+    """A question about one entity."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"entity": "Tarn Velloso", "relation": "plays for", "at": "2018-06-01", "top": 5},
+                {"entity": "Tarn Velloso", "explain": True},
+            ]
+        }
+    )
+    entity: Name
+    relation: Name | None = Field(
+        None, description="Without it: the most likely next facts over all relations."
+    )
+    at: _Time | None = Field(None, description="Without it: the step after the last known fact.")
+    side: _Side = Field(
+        "object", description="Which end is asked for: the object (entity, relation, ?) or subject."
+    )
+    top: _Few = 10
+    horizon: _Few | None = Field(None, description="The best over so many steps from `at` on.")
+    explain: bool = Field(False, description="Say for each forecast what speaks for it.")
+
+
+class ExplainIn(_In):
+    """Which answer to give reasons for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "entity": "Tarn Velloso",
+                    "relation": "plays for",
+                    "answer": "FC Ostermark",
+                    "at": "2018-06-01",
+                }
+            ]
+        }
+    )
+    entity: Name
+    relation: Name
+    answer: Name
+    at: _Time | None = None
+    side: _Side = "object"
+
+
+class ErrorBody(BaseModel):
+    """What went wrong."""
+
+    code: str = Field(description="For programs.", examples=["unknown_name"])
+    message: str = Field(examples=["unknown entity 'Tarn Veloso'"])
+    hint: str = Field(description="What to do.", examples=["did you mean 'Tarn Velloso'?"])
+
+
+class ErrorOut(BaseModel):
+    """Every answer that is no success has this form."""
+
+    error: ErrorBody
+
+
+class AcceptedOut(BaseModel):
+    """What became of the facts: on disk, and part of every later answer."""
+
+    accepted: int = Field(examples=[1])
+    duplicates: int = Field(description="Known to the store already.", examples=[0])
+    new_entities: list[str] = Field(examples=[["Tarn Velloso"]])
+
+
+FactOut = Annotated[
+    list[str],
+    Field(
+        min_length=4,
+        max_length=4,
+        description="[subject, relation, object, time]",
+        examples=[["Tarn Velloso", "plays for", "FC Ostermark", "2018-03-05"]],
+    ),
+]
+
+
+class ReasonOut(BaseModel):
+    """Visible facts that speak for a forecast."""
+
+    kind: str = Field(examples=["repeat"])
+    weight: float
+    facts: list[FactOut]
+    text: str
+
+
+class ForecastOut(BaseModel):
+    """One candidate."""
+
+    entity: str
+    label: str
+    relation: str
+    side: str
+    at: str
+    score: float
+    probability: float
+    rank: int
+    reasons: list[ReasonOut]
+
+
+class ForecastsOut(BaseModel):
+    """Candidates, best first."""
+
+    query: dict[str, Any] = Field(description="The question as it was understood.")
+    forecasts: list[ForecastOut]
+    explanation: list[dict[str, Any]] = Field(description="About the first forecast.")
+    calibration: dict[str, Any] = Field(description="How far the probabilities can be trusted.")
+
+
+class ExplainOut(BaseModel):
+    """Reasons, the weightiest first."""
+
+    reasons: list[ReasonOut]
+
+
+class MatchOut(BaseModel):
+    """An entity."""
+
+    name: str
+    label: str
+    facts: int
+    first: str
+    last: str
+
+
+class EntitiesOut(BaseModel):
+    """Entities whose name is like the text, best first."""
+
+    entities: list[MatchOut]
+
+
+class TimelineOut(BaseModel):
+    """The last facts of an entity, oldest first."""
+
+    entity: str
+    total: int = Field(description="How many there are.")
+    facts: list[FactOut]
+
+
+class RelationOut(BaseModel):
+    """A relation."""
+
+    name: str
+    label: str
+    facts: int
+
+
+class GraphOut(BaseModel):
+    """What the service knows."""
+
+    dataset: str
+    model: str
+    facts: int
+    entities: int
+    observed: int = Field(description="Facts that came through the store.")
+    unit: str = Field(description="Of time: step, hour, day, week, month or year.")
+    first: str
+    last: str
+    next: str = Field(description="The step that is forecast when no date is given.")
+    relations: list[RelationOut]
+
+
+class HealthOut(BaseModel):
+    """Whether the service answers."""
+
+    status: Literal["ok", "degraded"]
+    version: str
+    detail: str = Field(description="What is wrong, where something is.")
+
+
+class ModelQualityOut(BaseModel):
+    """A model's numbers under the static filter."""
+
+    name: str
+    mrr: float | None
+    low: float | None = Field(description="Of the 95 % interval of the MRR.")
+    high: float | None
+    hits_1: float | None
+    hits_3: float | None
+    hits_10: float | None
+
+
+class SpanOut(BaseModel):
+    """A part of the time."""
+
+    first: str
+    last: str
+    queries: int
+    mrr: dict[str, float] = Field(description="By model.")
+
+
+class QualityOut(BaseModel):
+    """How good the model is on new entities it was not trained on."""
+
+    status: Literal["ready", "computing", "failed", "off"]
+    detail: str = ""
+    split: str = ""
+    shots: str = ""
+    visibility: str = ""
+    questions: int = 0
+    of_questions: int = Field(0, description="From which these were drawn.")
+    models: list[ModelQualityOut] = []
+    spans: list[SpanOut] = []

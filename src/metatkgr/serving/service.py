@@ -1,0 +1,253 @@
+"""What the service does, apart from HTTP: a forecaster that reads along with a store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from metatkgr.data.facts import Facts
+from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.forecasting.incoming import checked_rows
+from metatkgr.forecasting.store import FactRow, FactStore, StoreError
+from metatkgr.forecasting.views import FactView, Forecasts, Match, Observed, Reason
+from metatkgr.serving.settings import Limits
+
+__all__ = ["Accepted", "Forecasting", "Service"]
+
+_LOG = logging.getLogger(__name__)
+_READ_AT_ONCE = 20_000
+_A_FEW = 3
+"""Facts that a newcomer has at least, to be worth a look."""
+
+
+class Forecasting(Protocol):
+    """What the service needs of a forecaster."""
+
+    @property
+    def facts(self) -> Facts:
+        """Everything known."""
+
+    def observe(self, facts: Any) -> Observed:
+        """Take facts in; all or none."""
+
+    def predict(self, entity: str, relation: str | None = None, **how: Any) -> Forecasts:
+        """Rank candidates."""
+
+    def explain(self, entity: str, relation: str, answer: str, **how: Any) -> tuple[Reason, ...]:
+        """What speaks for an answer."""
+
+    def search(self, text: str, limit: int = 10) -> list[Match]:
+        """Entities by name."""
+
+    def timeline(self, entity: str) -> list[FactView]:
+        """All facts of an entity, oldest first."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What became of facts that were sent."""
+
+    accepted: int
+    duplicates: int
+    new_entities: tuple[str, ...]
+
+
+class Service:
+    """A forecaster whose observed facts are kept in a store, and come from it.
+
+    A fact goes one way, whoever sends it: checked, committed to the store, read back by its
+    number, observed. Facts of other processes take the second half of that way.
+
+    Args:
+        forecaster: answers; usable from several threads.
+        store: keeps what is observed.
+        model: what to call the model.
+        limits: bounds on what is accepted.
+        poll_seconds: how often to look for facts of other processes.
+    """
+
+    def __init__(
+        self,
+        forecaster: Forecasting,
+        store: FactStore,
+        *,
+        model: str,
+        limits: Limits | None = None,
+        poll_seconds: float = 1.0,
+    ) -> None:
+        self.forecaster = forecaster
+        self.store = store
+        self.model = model
+        self.limits = limits or Limits()
+        self.observed = 0
+        """Facts that came out of the store and were new to the graph."""
+        self.refused = 0
+        """Facts of the store that the forecaster cannot take (another graph's)."""
+        self._poll_seconds = poll_seconds
+        self._seen = 0
+        self._reading = threading.Lock()
+        self._stop = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="store-poller", daemon=True)
+        self._base = graph = forecaster.facts
+        self._new_names: set[str] = set()
+        self._last_step = graph.steps - 1 + max(1, int(graph.steps * self.limits.steps_ahead))
+        self._relation_counts: tuple[int, list[dict[str, Any]]] = (-1, [])
+
+    def start(self) -> None:
+        """Observe what the store holds, then follow it."""
+        self.catch_up()
+        if self.refused:
+            raise DataError(
+                f"{self.refused} of the facts in {self.store.name} do not fit this graph "
+                "(relations unknown or dates too early): give --store another file or database"
+            )
+        self._poller.start()
+
+    def stop(self) -> None:
+        """Stop following the store and close it."""
+        self._stop.set()
+        if self._poller.ident is not None:
+            self._poller.join(timeout=10)
+        self.store.close()
+
+    def problem(self) -> str:
+        """What is wrong with the service; empty where nothing is."""
+        try:
+            self.store.last()
+        except StoreError as error:
+            _LOG.error("%s", error)
+            return "the store of facts does not answer"
+        return ""
+
+    def add(self, facts: Iterable[Sequence[str | int]]) -> Accepted:
+        """Keep facts and observe them: on disk, and part of every later answer."""
+        rows = self._checked([(s, r, o, t) for s, r, o, t in facts])
+        names = dict.fromkeys(name for row in rows for name in (row.subject, row.object))
+        known = self._base.entities
+        new = tuple(name for name in names if name not in known and name not in self._new_names)
+        added = self.store.add(rows)
+        try:
+            self.catch_up()
+        except StoreError as error:
+            # They are kept; whoever follows the store observes them a moment later.
+            _LOG.warning("%s", error)
+        return Accepted(added.accepted, added.duplicates, new)
+
+    def catch_up(self) -> None:
+        """Observe the facts that were added to the store since the last time."""
+        # Whoever waits here finds its facts observed together with everyone else's.
+        with self._reading:
+            while rows := self.store.since(self._seen, _READ_AT_ONCE):
+                self._observe([row.fact for row in rows])
+                self._seen = rows[-1].sequence
+
+    def _observe(self, facts: list[FactRow]) -> None:
+        try:
+            result = self.forecaster.observe(facts)
+        except MetaTKGRError as error:
+            if len(facts) == 1:
+                self.refused += 1
+                _LOG.warning("a fact of the store is left out: %s", error)
+                return
+            # Halves, so that one bad fact among many costs few attempts.
+            half = len(facts) // 2
+            self._observe(facts[:half])
+            self._observe(facts[half:])
+            return
+        self.observed += result.accepted
+        self._new_names.update(result.new_entities)
+
+    def _poll(self) -> None:
+        while not self._stop.wait(self._poll_seconds):
+            try:
+                self.catch_up()
+            except StoreError as error:
+                _LOG.warning("%s", error)
+            except Exception:
+                # Following must go on; the next turn tries the same facts again.
+                _LOG.exception("facts of the store could not be observed")
+
+    def _checked(self, facts: list[tuple[Any, Any, Any, Any]]) -> list[FactRow]:
+        """Facts in the graph's own words: names, not labels or aliases; a step's date."""
+        graph = self._base
+        calendar = graph.calendar
+        rows = []
+        # What the forecaster would refuse must not get into the store.
+        good = checked_rows(facts, graph.relations, calendar, graph.steps)
+        for subject, relation, other, step in good:
+            if step > self._last_step:
+                raise DataError(
+                    f"{calendar.label(step)} is too far in the future; this graph takes facts up "
+                    f"to {calendar.label(self._last_step)}"
+                )
+            names = (self._name(subject), graph.relations[relation], self._name(other))
+            rows.append(FactRow(*names, calendar.label(step)))
+        return rows
+
+    def _name(self, text: str) -> str:
+        """The name of a known entity, where its label or alias was told."""
+        known = self._base.entities
+        return str(known[known.id(text)]) if text in known else text
+
+    def relations(self) -> list[dict[str, Any]]:
+        """Relations with the number of their facts, most frequent first."""
+        graph = self.forecaster.facts
+        size, known = self._relation_counts
+        if size != len(graph):
+            counts = np.bincount(graph.relation, minlength=len(graph.relations))
+            known = [
+                {
+                    "name": graph.relations[int(number)],
+                    "label": graph.relations.label(int(number)),
+                    "facts": int(counts[number]),
+                }
+                for number in np.argsort(-counts, kind="stable")
+            ]
+            self._relation_counts = (len(graph), known)
+        return known
+
+    def newcomers(self, limit: int = 8) -> list[Match]:
+        """Entities that emerged last and are in a few facts already, latest first."""
+        graph = self.forecaster.facts
+        size = len(graph.entities)
+        facts = np.bincount(graph.subject, minlength=size)
+        facts += np.bincount(graph.object, minlength=size)
+        label = graph.calendar.label
+        known = np.flatnonzero(facts >= _A_FEW)
+        latest = known[np.argsort(-graph.emerged_at[known], kind="stable")][:limit]
+        last = [
+            graph.time[(graph.subject == number) | (graph.object == number)][-1]
+            for number in latest
+        ]
+        return [
+            Match(
+                graph.entities[int(number)],
+                graph.entities.label(int(number)),
+                int(facts[number]),
+                label(graph.emerged_at[number]),
+                label(end),
+            )
+            for number, end in zip(latest, last, strict=True)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """The graph in a few words."""
+        graph = self.forecaster.facts
+        calendar = graph.calendar
+        return {
+            "dataset": graph.name,
+            "model": self.model,
+            "facts": len(graph),
+            "entities": len(graph.entities),
+            "observed": self.observed,
+            "unit": calendar.unit,
+            "first": calendar.label(0),
+            "last": calendar.label(graph.steps - 1),
+            "next": calendar.label(graph.steps),
+            "relations": self.relations(),
+        }

@@ -1,0 +1,205 @@
+"""The store of observed facts, on SQLite and on a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import postgres_server
+from metatkgr.errors import DataError
+from metatkgr.forecasting.store import Added, FactRow, FactStore, StoreError, store_url
+
+ONE = FactRow("Tarn", "plays for", "Ostermark", "2018-03-05")
+TWO = FactRow("Dairy", "sponsors", "Ostermark", "2018-03-12")
+EARLY = FactRow("Tarn", "plays for", "Velden", "1990-01-01")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    if reason := postgres_server.why_not():
+        pytest.skip(reason)
+    with postgres_server.postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "new" / "folder" / "facts.sqlite")
+        return
+    url = request.getfixturevalue("server")
+    yield url
+    engine = sa.create_engine(store_url(url))
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE IF EXISTS metatkgr_fact, metatkgr_store"))
+    engine.dispose()
+
+
+def test_facts_are_there_when_the_store_is_opened_again(where: str) -> None:
+    with FactStore(where) as store:
+        assert store.since() == []
+        assert store.add([TWO, ONE]) == Added(2, 0)
+    with FactStore(where) as store:
+        assert [stored.fact for stored in store.since()] == [TWO, ONE]
+        assert len(store) == 2
+        assert store.last() == store.since()[-1].sequence
+
+
+def test_the_same_fact_is_kept_once_whenever_it_comes(where: str) -> None:
+    with FactStore(where) as store:
+        assert store.add([ONE, ONE]) == Added(1, 1)
+        assert store.add([TWO, ONE, EARLY]) == Added(2, 1)
+        assert store.add([]) == Added(0, 0)
+        assert [stored.fact for stored in store.since()] == [ONE, TWO, EARLY]
+
+
+def test_what_came_since_a_number_is_what_came_after_it(where: str) -> None:
+    with FactStore(where) as store, FactStore(where) as other:
+        store.add([ONE])
+        seen = other.last()
+        store.add([ONE, TWO])
+        store.add([EARLY])
+        assert [stored.fact for stored in other.since(seen)] == [TWO, EARLY]
+        assert [stored.fact for stored in other.since(seen, limit=1)] == [TWO]
+        assert other.since(other.last()) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (("a", "r", "b"), "a fact is"),
+        (("a", "r", "b", 3), "time is a text"),
+        (("a", " ", "b", "1"), "relation is empty"),
+        (("a\x00", "r", "b", "1"), "subject holds a character"),
+        (("a", "r", "\ud800", "1"), "object holds a character"),
+    ],
+)
+def test_a_bad_fact_is_refused_with_all_that_came_with_it(
+    where: str, bad: tuple[str, ...], said: str
+) -> None:
+    with FactStore(where) as store:
+        with pytest.raises(DataError, match=said):
+            store.add([ONE, bad])
+        assert len(store) == 0
+
+
+def test_names_of_any_length_and_script_are_kept_exactly(where: str) -> None:
+    odd = [
+        FactRow("x" * 10_000, "r", "'; DROP TABLE metatkgr_fact; --", "1"),
+        FactRow(" 東京 \N{PILE OF POO}", "r\n", "<script>", "1"),
+        FactRow("x" * 10_001, "r", "%s :name", "1"),
+    ]
+    with FactStore(where) as store:
+        store.add(odd)
+        assert [stored.fact for stored in store.since()] == odd
+
+
+def test_a_reader_misses_nothing_while_several_write(where: str) -> None:
+    writers, each = 4, 25
+    stop = threading.Event()
+    seen: list[int] = []
+    words: list[FactRow] = []
+
+    def read() -> None:
+        with FactStore(where) as store:
+            done = False
+            while not done:
+                done = stop.is_set()
+                found = store.since(seen[-1] if seen else 0)
+                seen.extend(stored.sequence for stored in found)
+                words.extend(stored.fact for stored in found)
+
+    def write(number: int) -> None:
+        with FactStore(where) as store:
+            for i in range(each):
+                store.add(
+                    [FactRow(f"{number}", "r", f"{i}", "1"), FactRow("same", "r", f"{i}", "1")]
+                )
+
+    FactStore(where).close()
+    reader = threading.Thread(target=read)
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    reader.start()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.set()
+    reader.join()
+    assert seen == sorted(set(seen))
+    assert len(set(words)) == len(words) == writers * each + each
+
+
+KILLED = """
+import sys
+from metatkgr.forecasting.store import FactStore
+store = FactStore(sys.argv[1])
+for number in range(10**9):
+    store.add([(f"e{number}", "r", "o", "1")])
+    print(number, flush=True)
+"""
+
+
+def test_what_was_acknowledged_survives_kill_9(where: str) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", KILLED, where], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    acknowledged = [int(writer.stdout.readline()) for _ in range(40)]
+    writer.kill()
+    acknowledged += [int(line) for line in writer.stdout if line.endswith("\n")]
+    writer.wait()
+    with FactStore(where) as store:
+        kept = {stored.fact.subject for stored in store.since()}
+    assert {f"e{number}" for number in acknowledged} <= kept
+
+
+def test_a_store_of_another_version_is_refused(where: str) -> None:
+    FactStore(where).close()
+    engine = sa.create_engine(store_url(where))
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE metatkgr_store SET version = 99"))
+    engine.dispose()
+    with pytest.raises(StoreError, match="tables of version 99"):
+        FactStore(where)
+
+
+def test_a_file_that_is_no_store_is_told_as_such(tmp_path: Path) -> None:
+    text = tmp_path / "facts.csv"
+    text.write_text("subject,relation,object,time\n" * 100)
+    with pytest.raises(StoreError, match="not a store of facts"):
+        FactStore(text)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE metatkgr_store (other TEXT)")
+    connection.close()
+    with pytest.raises(StoreError, match="not a store of facts"):
+        FactStore(other)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("mysql://somewhere/db", "not in mysql"),
+        ("sqlite://", "memory"),
+        ("what is ://this", "cannot be read"),
+        ("postgresql://nobody:secret@127.0.0.1:1/none", "does not answer"),
+    ],
+)
+def test_a_store_that_cannot_be_is_one_sentence(where: str, said: str) -> None:
+    with pytest.raises(StoreError, match=said) as raised:
+        FactStore(where)
+    assert "secret" not in str(raised.value)
+
+
+def test_sqlite_writes_ahead_and_to_the_disk(tmp_path: Path) -> None:
+    with FactStore(tmp_path / "facts.sqlite") as store, store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2

@@ -1,0 +1,98 @@
+"""A service of the tests' own: in this process behind a port, or as a command."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from metatkgr.data.facts import Facts
+from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.store import FactStore
+from metatkgr.models import create
+from metatkgr.serving.app import create_app
+from metatkgr.serving.quality import Quality, QualitySettings
+from metatkgr.serving.service import Service
+from metatkgr.serving.settings import ServiceSettings
+
+
+def started(facts: Facts, where: str | Path, **how: float) -> Service:
+    """A service of the rule 'paths' that has read its store."""
+    service = Service(Forecaster.of("paths", facts), FactStore(where), model="paths", **how)
+    service.start()
+    return service
+
+
+def measured(facts: Facts) -> Quality:
+    """The rules on few questions."""
+    makers = {name: lambda name=name: create(name) for name in ("paths", "recurrency")}
+    return Quality(makers, facts, QualitySettings(questions=60))
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[str]:
+    """Serve an app from a thread; yields its URL."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the service did not start"
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def app_of(facts: Facts, where: str | Path, settings: ServiceSettings | None = None) -> FastAPI:
+    """An app with everything."""
+    return create_app(started(facts, where), settings or ServiceSettings(), measured(facts))
+
+
+class Command:
+    """``metatkgr serve`` as a process.
+
+    Args:
+        words: after ``serve``; the port is chosen by the system.
+        folder: where it runs.
+    """
+
+    def __init__(self, *words: object, folder: Path) -> None:
+        command = [sys.executable, "-m", "metatkgr", "serve", *map(str, words), "--port", "0"]
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        self.said = ""
+        for line in self.process.stdout:
+            self.said += line
+            if found := re.search(r"Listening on (http://\S+);", line):
+                self.url = found[1]
+                return
+        raise AssertionError(f"the service did not start: {self.said}")
+
+    def wait(self) -> int:
+        """Its exit code, once it has stopped."""
+        assert self.process.stdout is not None
+        self.said += self.process.stdout.read()
+        return self.process.wait(timeout=30)
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+Start = Callable[..., Command]

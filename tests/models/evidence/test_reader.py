@@ -1,0 +1,135 @@
+"""Every feature equals its description, worked out fact by fact on random graphs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.tasks import Tasks
+from metatkgr.models.evidence.reader import FEATURES, Reader
+from metatkgr.models.evidence.settings import EvidenceSettings
+from references import (
+    ENTITIES,
+    RELATIONS,
+    LiteralProtocol,
+    Query,
+    graphs,
+    literal_shares,
+    recurrency_parts,
+    tuples,
+)
+
+visibilities = st.sampled_from(["entity-split", "frozen", "streaming"])
+TRANSFER = torch.rand(2 * RELATIONS, 2 * RELATIONS, generator=torch.Generator().manual_seed(0))
+
+
+def literal_features(
+    protocol: LiteralProtocol, e: int, r: int, t: int, x: int, similar: float
+) -> dict[str, float]:
+    links = [
+        link
+        for link in protocol.links(protocol.visible(e, t))
+        if link[0] != link[2] or link[1] < RELATIONS  # a fact with itself is one link
+    ]
+    everyone = protocol.links(protocol.visible(e, t))
+    past = [link for link in everyone if link[3] < t]
+    same = [when for a, q, b, when in links if (a, q, b) == (e, r, x)]
+    contact = [when for a, _, b, when in links if (a, b) == (e, x)]
+    place = [when for _, q, b, when in past if (q, b) == (r, x)]
+    seen = [when for _, _, b, when in past if b == x]
+    own_seen = [when for _, _, b, when in past if b == e]
+    by_relation = [when for a, q, _, when in links if (a, q) == (e, r)]
+    transfers = [float(TRANSFER[q, r]) for a, q, b, _ in links if (a, b) == (e, x)]
+    first, own_first = min(seen, default=t), min(own_seen, default=t)
+    near, far = (literal_shares(protocol, e, t, 0.15, steps)[x] for steps in (3, 12))
+    walks = recurrency_parts(protocol, Query(e, r, t, answer=-1), ENTITIES, walks=True)[x][2]
+
+    def age(times: list[int]) -> float:
+        return math.log1p(max(t - max(times), 0)) if times else 0.0
+
+    def decayed(tau: float) -> float:
+        return math.log1p(sum(math.exp(-(t - when) / tau) for when in place))
+
+    return {
+        "link": float(bool(same)),
+        "link_age": age(same),
+        "link_count": math.log1p(len(same)),
+        "contact": float(bool(contact)),
+        "contact_age": age(contact),
+        "transfer": math.log(max([*transfers, 1e-3])),
+        "place_count": math.log1p(len(place)),
+        "place_recent": decayed(2),
+        "place_season": decayed(10),
+        "place_era": decayed(50),
+        "place_age": age(place),
+        "place": float(bool(place)),
+        "age": math.log1p(t - first),
+        "idle": age(seen),
+        "degree": math.log1p(len({a for a, _, b, _ in past if b == x})),
+        "cohort": math.log1p(abs(first - own_first)),
+        "walks": math.log1p(walks),
+        "near": math.log(near + 1e-6),
+        "far": math.log(far + 1e-6),
+        "far_place": math.log(far + 1e-6) if place else 0.0,
+        "similar": similar,
+        "knows": math.log1p(sum(1 for a, _, _, _ in links if a == e)),
+        "linked": float(bool(by_relation)),
+        "linked_age": age(by_relation),
+    }
+
+
+@given(facts=graphs(), visibility=visibilities, shots=st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_features_are_what_they_say(facts: Facts, visibility: str, shots: int) -> None:
+    tasks = Tasks.build(facts, shots=shots, visibility=visibility)
+    if len(tasks.questions) == 0:
+        return
+    literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
+    asked = tasks.questions[np.arange(min(len(tasks.questions), 6))]
+    chosen = EvidenceSettings()
+    reader = Reader(tasks.visible, tasks.supports, TRANSFER, chosen, torch.device("cpu"))
+    similar = torch.randn(
+        len(asked), ENTITIES, generator=torch.Generator().manual_seed(1)
+    ).log_softmax(1)
+    found = reader.read(asked, similar, None)
+    for row in range(len(asked)):
+        e, r, t = (int(column[row]) for column in (asked.entity, asked.relation, asked.time))
+        listed = found.entity[row][found.mask[row]].tolist()
+        # With lists longer than the graph, everybody else is a candidate, once.
+        assert sorted(listed) == [x for x in range(ENTITIES) if x != e]
+        for place in torch.nonzero(found.mask[row]).squeeze(1).tolist():
+            x = int(found.entity[row, place])
+            expected = literal_features(literal, e, r, t, x, float(similar[row, x]))
+            assert list(expected) == list(FEATURES)
+            measured = dict(zip(FEATURES, found.features[row, place].tolist(), strict=True))
+            assert measured == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_answer_to_learn_from_comes_first_and_once() -> None:
+    from metatkgr.data.world import simulate
+
+    tasks = Tasks.build(simulate(facts=1500, seed=2), shots=2)
+    few = EvidenceSettings(recent=3, near=6, frequent=3, dimension=0)
+    relations = 2 * len(tasks.facts.relations)
+    reader = Reader(
+        tasks.visible,
+        tasks.supports,
+        torch.zeros(relations, relations),
+        few,
+        torch.device("cpu"),
+    )
+    question = tasks.answers.question[:50]
+    answer = torch.from_numpy(tasks.answers.answer[:50])
+    found = reader.read(tasks.questions[question], None, answer)
+    assert torch.equal(found.entity[:, 0], answer)
+    assert found.mask[:, 0].all()
+    again = (found.entity[:, 1:] == answer.unsqueeze(1)) & found.mask[:, 1:]
+    assert not again.any()
+    ordinary = reader.read(tasks.questions[question], None, None)
+    assert torch.equal(found.entity[:, 1:], ordinary.entity)

@@ -1,0 +1,65 @@
+"""What OpenAPI says is what the service does: schemathesis looks for anything else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from local_service import app_of, listening
+from metatkgr.data.facts import Facts
+from metatkgr.serving.schemas import FactIn
+from metatkgr.serving.settings import ServiceSettings
+
+TOKEN = "0123456789abcdef-token"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+CONFIG = """
+[checks]
+# Of the right form, but this graph has no such name or date.
+positive_data_acceptance.expected-statuses = ["2xx", "400", "404"]
+"""
+
+
+@pytest.fixture(scope="module")
+def url(world: Facts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    store: Path = tmp_path_factory.mktemp("store") / "facts.sqlite"
+    with listening(app_of(world, store, ServiceSettings(token=TOKEN))) as address:
+        # The examples in the description are about someone whom the service then knows.
+        examples = FactIn.model_json_schema()["examples"]
+        answer = httpx.post(f"{address}/facts", json={"facts": examples}, headers=HEADERS)
+        assert answer.json()["accepted"] == 1
+        yield address
+
+
+def test_schemathesis_finds_nothing(url: str, tmp_path: Path) -> None:
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    program = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", f"{url}/openapi.json", "--max-examples=12",
+         "--seed=1", "--no-color", "--header", f"Authorization: Bearer {TOKEN}"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout, done.stdout
+
+
+def test_every_operation_is_described_with_its_errors(url: str) -> None:
+    answer = httpx.get(f"{url}/openapi.json", headers=HEADERS)
+    spec = answer.json()
+    assert set(spec["paths"]) == {
+        "/entities", "/explain", "/facts", "/graph", "/health", "/metrics", "/newcomers",
+        "/predict", "/quality",
+    }  # fmt: skip
+    for path, methods in spec["paths"].items():
+        for method, operation in methods.items():
+            assert operation["description"], f"{method} {path} says nothing"
+            assert path == "/health" or operation["security"]
+            if "requestBody" in operation:
+                assert {"400", "413", "415", "422", "503"} <= set(operation["responses"])
+    for name in ("FactIn", "PredictIn", "ExplainIn"):
+        assert spec["components"]["schemas"][name]["examples"]

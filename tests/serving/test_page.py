@@ -1,0 +1,241 @@
+"""The page in a real browser: by keyboard, on a phone, in the dark, with hostile names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import browser as system_browser
+from local_service import app_of, listening
+from metatkgr.data.facts import Facts
+from metatkgr.serving.settings import ServiceSettings
+
+if reason := system_browser.why_not():
+    pytest.skip(reason, allow_module_level=True)
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">'\"&amp;</script>"
+TOKEN = "a-token-of-some-length"
+PHONE = {"width": 360, "height": 740}
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def url(world: Facts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with listening(app_of(world, tmp_path_factory.mktemp("page") / "facts.sqlite")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with system_browser.chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def open_page(chromium: Any, url: str) -> Iterator[Open]:
+    """Open the service's page; whatever it complains about, or asks of others, is a failure."""
+    contexts = []
+    wrong: list[str] = []
+
+    def go(path: str = "/", address: str = url, **how: Any) -> Any:
+        context = chromium.new_context(reduced_motion="reduce", **how)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
+        page.on("console", lambda m: "Security Policy" in m.text and wrong.append(m.text))
+        page.on("request", lambda r: r.url.startswith(address) or wrong.append(f"outside: {r.url}"))
+        page.goto(address + path)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def ready(page: Any) -> Any:
+    page.wait_for_selector("html[data-ready]")
+    return page
+
+
+def fits(page: Any) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_by_keyboard_from_a_name_to_the_reasons(open_page: Open, world: Facts) -> None:
+    page = ready(open_page())
+    name = world.entities.label(0)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    while page.evaluate("document.activeElement.id") != "search":
+        page.keyboard.press("Tab")
+    page.keyboard.type(name[:-2].lower())
+    page.wait_for_selector("#match-0")
+    page.keyboard.press("ArrowDown")
+    assert page.get_attribute("#search", "aria-activedescendant") == "match-0"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#forecasts button")
+    assert page.inner_text("#forecast-title") == f"What next for {name}?"
+    assert name in page.inner_text("#timeline li >> nth=0")
+    buttons = page.locator("#forecasts button")
+    assert buttons.count() == 10
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.closest('#forecasts li:nth-child(2)') !== null"):
+            break
+    page.keyboard.press("Enter")
+    assert buttons.nth(1).get_attribute("aria-pressed") == "true"
+    label = buttons.nth(1).locator("span >> nth=1").inner_text().splitlines()[0]
+    assert page.inner_text("#evidence-title") == f"Why {label}?"
+    assert page.evaluate("document.activeElement.id") == "evidence-title"
+    assert page.locator("#evidence li").count() >= 1
+
+
+def test_a_question_with_relation_side_and_date(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
+    page.select_option("#relation", world.relations[0])
+    page.select_option("#side", "subject")
+    page.fill("#at", "2017-03-06")
+    page.fill("#horizon", "3")
+    page.click("#question button")
+    page.wait_for_selector("#forecast-title:has-text('…')")
+    assert "2017-03-06 to 2017-03-20" in page.inner_text("#forecast-status")
+    page.fill("#at", "1900-01-01")
+    page.click("#question button")
+    page.wait_for_selector("#alert:not([hidden])")
+    assert "before the graph begins" in page.inner_text("#alert")
+
+
+def test_a_newcomer_is_typed_in_and_forecast(open_page: Open, world: Facts) -> None:
+    page = ready(open_page())
+    page.click("#new-toggle")
+    page.click("#new-form button.strong")
+    assert "name" in page.inner_text("#new-error")
+    page.fill("#new-name", "Newly Typed")
+    _, relation, club, _ = world.describe(0)
+    page.select_option("#what-0", relation)
+    page.fill("#other-0", club)
+    page.click("#new-more")
+    page.select_option("#way-1", "subject")
+    page.fill("#other-1", "Another Newcomer")
+    page.click("#new-form button.strong")
+    page.wait_for_selector("#forecasts button")
+    assert page.inner_text("#forecast-title") == "What next for Newly Typed?"
+    assert page.inner_text("#timeline-title") == "Newly Typed: 2 facts"
+    assert page.locator("#evidence-graph svg").count() == 1
+    # The address holds the question: Back leaves it, a reload keeps it.
+    page.reload()
+    page.wait_for_selector("#forecasts button")
+    page.go_back()
+    page.wait_for_selector("#welcome:not([hidden])")
+
+
+def test_hostile_names_are_text(open_page: Open, world: Facts) -> None:
+    page = ready(open_page())
+    page.click("#new-toggle")
+    page.fill("#new-name", HOSTILE)
+    page.fill("#other-0", "<svg onload=alert(1)>")
+    page.click("#new-form button.strong")
+    page.wait_for_selector("#forecasts button")
+    assert page.inner_text("#forecast-title") == f"What next for {HOSTILE}?"
+    assert page.title() == "metatkgr"
+    assert page.locator("main img, main script").count() == 0
+    page.fill("#search", "<img")
+    page.wait_for_selector("#match-0")
+    assert page.inner_text("#match-0").startswith(HOSTILE)
+
+
+def test_the_model_is_shown_beside_the_rules_and_over_time(open_page: Open) -> None:
+    page = ready(open_page("/#quality"))
+    page.wait_for_selector("#quality-table table", timeout=30_000)
+    assert page.locator("#quality-table tbody th").all_inner_texts() == ["paths", "recurrency"]
+    assert page.locator("#quality-lines polyline").count() == 2
+    assert page.get_attribute("#tab-quality", "aria-current") == "page"
+    assert "60 of " in page.inner_text("#quality-status")
+
+
+def test_it_fits_a_phone(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(viewport=PHONE, has_touch=True, is_mobile=True))
+    assert fits(page)
+    page.fill("#search", world.entities[0])
+    page.tap("#match-0")
+    page.wait_for_selector("#forecasts button")
+    page.wait_for_selector("#timeline li")
+    assert fits(page)
+    # A finger needs 44 pixels.
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('button, input, select')].filter(e => e.offsetParent)"
+        ".map(e => e.getBoundingClientRect().height)"
+    )
+    assert min(sizes) >= 44
+    page.goto(page.url.partition("#")[0] + "#quality")
+    page.wait_for_selector("#quality-table table", timeout=30_000)
+    assert fits(page)
+
+
+LUMINANCE = """
+(pair) => {
+  const light = (text) => {
+    const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map((v) => v / 255)
+      .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const probe = document.body.appendChild(document.createElement("i"));
+  const [one, two] = pair.map((name) => {
+    probe.style.color = `var(${name})`;
+    return light(getComputedStyle(probe).color);
+  });
+  probe.remove();
+  return (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_in_light_and_dark(open_page: Open, scheme: str) -> None:
+    page = ready(open_page(color_scheme=scheme))
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (int(back[4:].split(",")[0]) < 128) == (scheme == "dark")
+    pairs = [("text", "back"), ("text", "card"), ("quiet", "card"), ("quiet", "back")]
+    pairs += [("strong", "card"), ("on-strong", "strong"), ("bad", "bad-back"), ("mark", "card")]
+    for pair in pairs:
+        contrast = page.evaluate(LUMINANCE, [f"--{name}" for name in pair])
+        assert contrast >= 4.5, f"{pair} in {scheme}: {contrast:.1f}"
+
+
+def test_every_control_has_a_name(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
+    page.wait_for_selector("#forecasts button")
+    page.click("#new-toggle")
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('input, select, button, [role=img]')]"
+        ".filter(e => !(e.labels?.length || e.getAttribute('aria-label') || e.innerText?.trim()))"
+        ".map(e => e.outerHTML)"
+    )
+    assert nameless == []
+
+
+def test_a_service_with_a_token_asks_for_it_once(
+    open_page: Open, world: Facts, tmp_path: Path
+) -> None:
+    app = app_of(world, tmp_path / "facts.sqlite", ServiceSettings(token=TOKEN))
+    with listening(app) as address:
+        page = open_page(address=address)
+        page.wait_for_selector("#token-dialog[open]")
+        page.fill("#token", "wrong")
+        with page.expect_response(lambda answer: answer.status == 401):
+            page.keyboard.press("Enter")
+        page.wait_for_selector("#token-dialog[open]")
+        page.fill("#token", TOKEN)
+        page.keyboard.press("Enter")
+        ready(page)
+        page.reload()
+        ready(page)
+        assert "world" in page.inner_text("#about")
