@@ -210,7 +210,7 @@ def _draw_training_time(runs: Runs, dataset: str, points: dict[str, tuple[float,
         filled = "0.2" if number % 2 == 0 else "white"
         marker = _MARKERS[number % len(_MARKERS)]
         axes.plot([seconds], [mrr], ls="", marker=marker, ms=9, mfc=filled, mec="0.1", label=name)
-    for rule, dashes in zip(RULES, ((0, (1, 2)), (0, (5, 3))), strict=True):
+    for rule, dashes in zip(RULES, ((0, (1, 2)), (0, (5, 3)), (0, (8, 2, 1, 2))), strict=True):
         values = runs.values(runs.of(dataset, Row(rule), 3))
         if values is not None:
             axes.axhline(values[0, 0], color="0.4", ls=dashes, lw=1.2, label=f"{rule} (untrained)")

@@ -24,7 +24,7 @@ __all__ = [
 
 DATASETS = ("YAGO", "WIKI", "ICEWS18")
 """In the order of the paper's columns."""
-RULES = ("recurrency", "paths")
+RULES = ("recurrency", "paths", "pagerank")
 BASELINES = (
     "transe", "transr", "rotate", "renet", "regcn", "lan", "igen", "tgen", "metadygnn",
 )  # fmt: skip

@@ -33,7 +33,7 @@ class EvidenceSettings:
     """Candidates by translation."""
     train_queries: int = 4000
     """Meta-train queries to learn the weights from, half of them novel where there are enough."""
-    earlier_queries: int = 4000
+    earlier_queries: int = 8000
     """The same of entities that emerged late in the background, taken as new; 0: none."""
     support_share: float = 1.0
     """Weight of a support fact (to be foretold from the entity's earlier ones) against that of a
