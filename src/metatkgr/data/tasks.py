@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +135,21 @@ class Tasks:
             answers,
             VisibleFacts.of(facts.select(public)),
         )
+
+    def sample(self, most: int, seed: int = 0) -> Tasks:
+        """The same tasks with at most so many questions, drawn evenly, and all their answers."""
+        count = len(self.questions)
+        if count <= most:
+            return self
+        drawn = np.random.default_rng(seed).permutation(count)[:most]
+        rows = np.sort(drawn).astype(np.int64)
+        place = np.full(count, -1, np.int64)
+        place[rows] = np.arange(most)
+        old = self.answers
+        kept = place[old.question] >= 0
+        columns = (old.answer[kept], old.fact[kept], old.later[kept])
+        answers = Answers(place[old.question[kept]], *columns)
+        return replace(self, questions=self.questions[rows], answers=answers)
 
     @property
     def count(self) -> int:

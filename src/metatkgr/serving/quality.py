@@ -9,21 +9,21 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.tasks import Answers, Tasks
+from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_json
 from metatkgr.models.base import Model
 from metatkgr.version import __version__
 
-__all__ = ["Quality", "QualitySettings", "sample_of"]
+__all__ = ["Quality", "QualitySettings"]
 
 _LOG = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 23
@@ -139,7 +139,7 @@ class Quality:
             seed=s.seed,
         )
         whole = len(tasks.questions)
-        tasks = sample_of(tasks, s.questions, s.seed)
+        tasks = tasks.sample(s.questions, s.seed)
         done = {
             name: evaluate(make(), tasks, score_bytes=_CHUNK_BYTES, progress=self._go_on)
             for name, make in self._models.items()
@@ -158,21 +158,6 @@ class Quality:
     def _go_on(self, _: int) -> None:
         if self._stop.is_set():
             raise _StopError
-
-
-def sample_of(tasks: Tasks, most: int, seed: int = 0) -> Tasks:
-    """Tasks with at most so many of their questions, drawn evenly, and all answers of these."""
-    count = len(tasks.questions)
-    if count <= most:
-        return tasks
-    drawn = np.random.default_rng(seed).permutation(count)[:most]
-    rows = np.sort(drawn).astype(np.int64)
-    place = np.full(count, -1, np.int64)
-    place[rows] = np.arange(most)
-    old = tasks.answers
-    kept = place[old.question] >= 0
-    answers = Answers(place[old.question[kept]], old.answer[kept], old.fact[kept], old.later[kept])
-    return replace(tasks, questions=tasks.questions[rows], answers=answers)
 
 
 def _row(name: str, evaluation: Evaluation) -> dict[str, Any]:

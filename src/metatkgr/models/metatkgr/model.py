@@ -151,6 +151,11 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         adapted = self._adapted(batch)
         return attention_clues(adapted, self.settings.encoder, batch, questions, self.index_)
 
+    def adapted(self, queries: Queries) -> dict[str, Tensor]:
+        """The parameters of each asking entity, in ascending order, after adaptation."""
+        entity, column = np.unique(queries.entity, return_inverse=True)
+        return self._adapted(self._batch(queries, entity, column)[0])
+
     def _adapted(self, batch: TaskBatch) -> dict[str, Tensor]:
         """The parameters of each task, after the gradient steps on its support."""
         return adapt(
