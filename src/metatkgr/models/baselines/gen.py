@@ -28,7 +28,7 @@ from metatkgr.models.baselines.gen_training import (
     askers_at,
     strangers_at,
 )
-from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
+from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
@@ -59,10 +59,7 @@ class _GEN(TrainableModel[SettingsT]):
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a network that corrects nothing."""
         d = self.settings.dimension
-        state = {
-            name: torch.randn(count, d, generator=generator) / math.sqrt(d)
-            for name, count in (("entity", entities), ("relation", relations))
-        }
+        state = random_tables(entities, relations, d, generator)
         for layer in self._layers():
             zero = self.settings.residual or layer != "first"
             made = initial_layer(relations, self.settings.bases, d, zero=zero, generator=generator)
@@ -78,19 +75,9 @@ class _GEN(TrainableModel[SettingsT]):
     def phases(self, problem: Problem) -> list[Phase]:
         """TransE on what is known of new entities at first, then meta-training."""
         settings, weights = self.settings, self.weights
-        stages: list[Phase] = []
-        if settings.translation_epochs:
-            translation = TransESettings(
-                dimension=settings.dimension,
-                epochs=settings.translation_epochs,
-                learning_rate=settings.translation_rate,
-                patience=0,
-            )
-            known = problem.one_shot if settings.one_shot else problem.few_shot
-            tables = weights["entity"], weights["relation"]
-            stages.append(TranslationPhase(*tables, known, translation))
-        stages.append(GENPhase(weights, problem.train, settings, self.device))
-        return stages
+        known = problem.one_shot if settings.one_shot else problem.few_shot
+        own = GENPhase(weights, problem.train, settings, self.device)
+        return [*translation_start(weights, known, settings), own]
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Nothing: what is known of old entities is in their vectors."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -24,7 +23,7 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
 )
 from metatkgr.models.baselines.metadygnn_training import MetaDyGNNPhase, MetaDyGNNSettings
 from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, shared
-from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
+from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.metatkgr.curriculum import SupportTable
 from metatkgr.models.metatkgr.encoder import Hop
 from metatkgr.models.metatkgr.task_batch import PaddedFacts, grow
@@ -141,28 +140,15 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         """Random tables (the translation stage fills them) and a network that moves nothing."""
         settings = self.settings
         d = settings.dimension
-        tables = {
-            name: torch.randn(count, d, generator=generator) / math.sqrt(d)
-            for name, count in (("entity", entities), ("relation", relations))
-        }
+        tables = random_tables(entities, relations, d, generator)
         self.load_state(tables | initial_network(d, settings.heads, settings.head_width, generator))
 
     def phases(self, problem: Problem) -> list[Phase]:
         """TransE on what is known of new entities at first, then meta-training."""
         settings, weights = self.settings, self.weights
-        stages: list[Phase] = []
-        if settings.translation_epochs:
-            translation = TransESettings(
-                dimension=settings.dimension,
-                epochs=settings.translation_epochs,
-                learning_rate=settings.translation_rate,
-                patience=0,
-            )
-            known = problem.one_shot if settings.one_shot else problem.few_shot
-            tables = weights["entity"], weights["relation"]
-            stages.append(TranslationPhase(*tables, known, translation))
-        stages.append(MetaDyGNNPhase(weights, problem.train, settings, self.device))
-        return stages
+        known = problem.one_shot if settings.one_shot else problem.few_shot
+        own = MetaDyGNNPhase(weights, problem.train, settings, self.device)
+        return [*translation_start(weights, known, settings), own]
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""

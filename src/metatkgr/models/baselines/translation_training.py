@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,7 +22,16 @@ from metatkgr.data.visibility import VisibleFacts
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import relation_vectors, rivals, score_all, translation_score
 
-__all__ = ["Interaction", "Translation", "TranslationPhase", "TripleSettings", "distinct_triples"]
+__all__ = [
+    "Interaction",
+    "StartSettings",
+    "Translation",
+    "TranslationPhase",
+    "TripleSettings",
+    "distinct_triples",
+    "random_tables",
+    "translation_start",
+]
 
 
 @dataclass(frozen=True)
@@ -176,3 +186,47 @@ class TranslationPhase(TripleLearning):
     ) -> None:
         weights = {"entity": entity, "relation": relation}
         super().__init__(weights, Translation(weights), known, settings)
+
+
+class StartSettings(Protocol):
+    """What a model says about the TransE that it starts from."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors."""
+        ...
+
+    @property
+    def translation_epochs(self) -> int:
+        """Passes over the triples; 0: no such stage."""
+        ...
+
+    @property
+    def translation_rate(self) -> float:
+        """Learning rate."""
+        ...
+
+
+def random_tables(
+    entities: int, relations: int, dimension: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """``entity`` (E, d) and ``relation`` (R, d), vectors of length about 1."""
+    return {
+        name: torch.randn(count, dimension, generator=generator) / math.sqrt(dimension)
+        for name, count in (("entity", entities), ("relation", relations))
+    }
+
+
+def translation_start(
+    weights: Mapping[str, nn.Parameter], known: VisibleFacts, settings: StartSettings
+) -> list[TranslationPhase]:
+    """The stage that fills a model's tables before its own training; none, if it wants none."""
+    if not settings.translation_epochs:
+        return []
+    how = TripleSettings(
+        dimension=settings.dimension,
+        epochs=settings.translation_epochs,
+        learning_rate=settings.translation_rate,
+        patience=0,
+    )
+    return [TranslationPhase(weights["entity"], weights["relation"], known, how)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -13,7 +12,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.models.base import register
-from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
+from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.evidence.combination import combine, initial_weights, lifted
 from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -55,29 +54,21 @@ class EvidenceModel(TrainableModel[EvidenceSettings]):
         settings = self.settings
         weights = initial_weights(settings, 2 * relations, generator)
         if settings.dimension:
-            for name, count in (("entity", entities), ("relation", relations)):
-                drawn = torch.randn(count, settings.dimension, generator=generator)
-                weights[name] = drawn / math.sqrt(settings.dimension)
+            weights |= random_tables(entities, relations, settings.dimension, generator)
         self.load_state(weights)
 
     def phases(self, problem: Problem) -> list[Phase]:
         """Vectors of one fact each, weights, vectors of all K."""
         settings, weights = self.settings, self.weights
         weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
-        stages: list[Phase] = [
-            CombinationPhase(weights, problem, settings, self.device, self._similar)
+        own = CombinationPhase(weights, problem, settings, self.device, self._similar)
+        if not settings.dimension:
+            return [own]
+        return [
+            *translation_start(weights, problem.one_shot, settings),
+            own,
+            *translation_start(weights, problem.few_shot, settings),
         ]
-        if settings.dimension and settings.translation_epochs:
-            translation = TransESettings(
-                dimension=settings.dimension,
-                epochs=settings.translation_epochs,
-                learning_rate=settings.translation_rate,
-                patience=0,
-            )
-            tables = weights["entity"], weights["relation"]
-            stages.insert(0, TranslationPhase(*tables, problem.one_shot, translation))
-            stages.append(TranslationPhase(*tables, problem.few_shot, translation))
-        return stages
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Keep the public facts."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -15,7 +14,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.base import Clue, Explains, register
-from metatkgr.models.baselines.translational import TransESettings, TranslationPhase
+from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
 from metatkgr.models.metatkgr.attention import attention_clues
 from metatkgr.models.metatkgr.curriculum import (
@@ -65,26 +64,14 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a random encoder."""
         d = self.settings.dimension
-        tables = {
-            name: torch.randn(count, d, generator=generator) / math.sqrt(d)
-            for name, count in (("entity", entities), ("relation", relations))
-        }
+        tables = random_tables(entities, relations, d, generator)
         self.load_state(tables | initial_encoder(self.settings.encoder, generator))
 
     def phases(self, problem: Problem) -> list[Phase]:
         """Translation, background, meta; the last is left out for the variant 'fine-tuning'."""
         settings, weights = self.settings, self.weights
-        stages: list[Phase] = []
-        translation = TransESettings(
-            dimension=settings.dimension,
-            epochs=max(settings.translation_epochs, 1),
-            learning_rate=settings.translation_rate,
-            patience=0,
-        )
-        if settings.translation_epochs:
-            known = problem.one_shot if settings.one_shot else problem.few_shot
-            tables = weights["entity"], weights["relation"]
-            stages.append(TranslationPhase(*tables, known, translation))
+        known = problem.one_shot if settings.one_shot else problem.few_shot
+        stages: list[Phase] = [*translation_start(weights, known, settings)]
         if settings.background_epochs:
             stages.append(BackgroundPhase(weights, problem.train, settings, self.device))
         if settings.variant != "fine-tuning":
