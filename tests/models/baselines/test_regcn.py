@@ -66,12 +66,19 @@ def test_a_graph_of_one_fact_by_hand() -> None:
     entity, relation = model._evolved(1)
     assert entity.tolist() == [pytest.approx(row, abs=1e-5) for row in expected]
     assert relation.tolist() == [pytest.approx(row) for row in ([0.6, 0.8], [1.0, 0.0])]
-    # Of two numbers, normalisation leaves +1 for the larger and -1 for the other (but for the
-    # 1e-5 that keeps it from dividing by zero); the map cuts the -1 off, the linear layer's
-    # (1, 0) becomes (+1, -1) again, and 3x + 1 of it is (4, -2), cut to (4, 0).
+
+    def unit(half: float) -> float:
+        """Normalised, two numbers that far from their mean: all but 1, for the 1e-5 in it."""
+        return half / math.sqrt(half**2 + 1e-5)
+
+    # Of two numbers, normalisation leaves about +1 for the larger and -1 for the other, and again
+    # of the map; what is negative is cut off, the linear layer's (1, 0) becomes (+1, -1) once
+    # more, and 3x + 1 of it is about (4, -2), cut to (4, 0).
+    map_of = unit(unit((expected[0][0] - expected[0][1]) / 2))
+    asked = 3 * unit(map_of / 2) + 1
     ask = Queries(np.array([0]), np.array([0]), np.array([1]))
-    score = [4 * math.tanh(row[0]) for row in expected]
-    assert model.score(ask)[0].tolist() == pytest.approx(score, abs=2e-4)
+    score = [asked * math.tanh(row[0]) for row in expected]
+    assert model.score(ask)[0].tolist() == pytest.approx(score, abs=1e-5)
 
 
 def test_before_the_first_step_the_learned_vectors_are_asked() -> None:

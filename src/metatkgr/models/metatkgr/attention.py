@@ -1,4 +1,4 @@
-"""What an encoded entity looks at: the attention of the last layer over its neighbours."""
+"""What an encoded entity looks at, as reasons for its forecasts."""
 
 from __future__ import annotations
 
@@ -6,55 +6,16 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.base import Clue, Link
-from metatkgr.models.metatkgr.encoder import (
-    _SLOPE,
-    EncoderSettings,
-    Tree,
-    _dot,
-    _encode,
-    _look_up,
-    _masked_softmax,
-    _of_layer,
-)
+from metatkgr.models.metatkgr.encoder import EncoderSettings, attention
 from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.metatkgr.time_encoding import encode_time
 
-__all__ = ["attention", "attention_clues"]
+__all__ = ["attention_clues"]
 
 _SHOWN = 5
 """Neighbours that are told."""
-
-
-def attention(parameters: Mapping[str, Tensor], settings: EncoderSettings, tree: Tree) -> Tensor:
-    """α of the last layer, see ``encoder``.
-
-    Args:
-        parameters: as for ``encode``.
-        settings: of the encoder.
-        tree: the roots (...) and their neighbours.
-
-    Returns:
-        (..., b) shares that sum to 1; zeros for a root without neighbours.
-    """
-    layer, hop = settings.layers, tree.hops[0]
-    time = encode_time(tree.ages, parameters["encoder.frequency"], parameters["encoder.phase"])
-    root = _encode(parameters, settings, tree, time, layer - 1, 0, None)
-    neighbour = _encode(parameters, settings, tree, time, layer - 1, 1, None)
-    to_root, to_neighbour, to_relation, to_time = (
-        _of_layer(parameters[f"encoder.attention_{part}"], -2, layer)
-        for part in ("root", "neighbour", "relation", "time")
-    )
-    forwards = _dot(parameters["relation"], to_relation)
-    score = _look_up(torch.cat([forwards, -forwards], -1), hop.relation)
-    score = score + _look_up(_dot(time, to_time), hop.age) + _dot(neighbour, to_neighbour)
-    score = score + _dot(root, to_root).unsqueeze(-1)
-    if settings.attention == "leaky":
-        score = functional.leaky_relu(score, _SLOPE)
-    return _masked_softmax(score, hop.mask)
 
 
 def attention_clues(

@@ -34,7 +34,7 @@ from metatkgr.errors import SettingsError
 from metatkgr.models.metatkgr.time_encoding import encode_time, initial_frequency, initial_phase
 from metatkgr.models.translation import relation_vectors, rows_of
 
-__all__ = ["EncoderSettings", "Hop", "Tree", "encode", "initial_encoder"]
+__all__ = ["EncoderSettings", "Hop", "Tree", "attention", "encode", "initial_encoder"]
 
 ATTENTIONS = ("printed", "leaky")
 MESSAGES = ("printed", "residual", "gate")
@@ -172,26 +172,12 @@ def _encode(
     if layer == 0:
         return rows_of(table, node)
     hop = tree.hops[depth]
-    to_root, to_neighbour, to_relation, to_time = (
-        _of_layer(parameters[f"encoder.attention_{part}"], -2, layer)
-        for part in ("root", "neighbour", "relation", "time")
-    )
-    forwards = _dot(parameters["relation"], to_relation)
-    score = _look_up(torch.cat([forwards, -forwards], -1), hop.relation)
-    score = score + _look_up(_dot(time, to_time), hop.age)
     root = _encode(parameters, settings, tree, time, layer - 1, depth, generator)
     neighbour = _encode(parameters, settings, tree, time, layer - 1, depth + 1, generator)
-    if layer == 1:
-        score = score + _look_up(_dot(table, to_neighbour), hop.entity)
-    else:
-        score = score + _dot(neighbour, to_neighbour)
-    score = score + _dot(root, to_root).unsqueeze(-1)
-    if settings.attention == "leaky":
-        score = functional.leaky_relu(score, _SLOPE)
+    share = _attention(parameters, settings, hop, time, root, neighbour, layer)
     residual = settings.message != "printed"
     if residual:
         neighbour = neighbour - relation_vectors(parameters["relation"], hop.relation)
-    share = _masked_softmax(score, hop.mask)
     message = (share.unsqueeze(-2) @ neighbour).squeeze(-2)
     if residual:
         message = message - share.sum(-1, keepdim=True) * root  # nothing where nobody speaks
@@ -207,6 +193,52 @@ def _encode(
     if not residual:
         output = torch.relu(output)
     return output + root if settings.self_term else output
+
+
+def attention(parameters: Mapping[str, Tensor], settings: EncoderSettings, tree: Tree) -> Tensor:
+    """α of the last layer over the roots' neighbours: what an encoded entity looks at.
+
+    Args:
+        parameters: as for :func:`encode`.
+        settings: of the encoder.
+        tree: the roots (...) and their neighbours.
+
+    Returns:
+        (..., b) shares that sum to 1; zeros for a root without neighbours.
+    """
+    layer = settings.layers
+    time = encode_time(tree.ages, parameters["encoder.frequency"], parameters["encoder.phase"])
+    root = _encode(parameters, settings, tree, time, layer - 1, 0, None)
+    neighbour = _encode(parameters, settings, tree, time, layer - 1, 1, None)
+    return _attention(parameters, settings, tree.hops[0], time, root, neighbour, layer)
+
+
+def _attention(
+    parameters: Mapping[str, Tensor],
+    settings: EncoderSettings,
+    hop: Hop,
+    time: Tensor,
+    root: Tensor,
+    neighbour: Tensor,
+    layer: int,
+) -> Tensor:
+    """(..., b) α of a layer, from the vectors that the layer below gives (...) and (..., b)."""
+    to_root, to_neighbour, to_relation, to_time = (
+        _of_layer(parameters[f"encoder.attention_{part}"], -2, layer)
+        for part in ("root", "neighbour", "relation", "time")
+    )
+    forwards = _dot(parameters["relation"], to_relation)
+    score = _look_up(torch.cat([forwards, -forwards], -1), hop.relation)
+    score = score + _look_up(_dot(time, to_time), hop.age)
+    if layer == 1:
+        # One product for each row of the table instead of one for each neighbour.
+        score = score + _look_up(_dot(parameters["entity"], to_neighbour), hop.entity)
+    else:
+        score = score + _dot(neighbour, to_neighbour)
+    score = score + _dot(root, to_root).unsqueeze(-1)
+    if settings.attention == "leaky":
+        score = functional.leaky_relu(score, _SLOPE)
+    return _masked_softmax(score, hop.mask)
 
 
 def _of_layer(parameter: Tensor, axis: int, layer: int) -> Tensor:
