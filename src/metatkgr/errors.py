@@ -11,6 +11,9 @@ from collections.abc import Iterable
 
 __all__ = ["DataError", "MetaTKGRError", "SettingsError", "UnknownNameError", "nearest"]
 
+_LONGEST = 1000
+"""Characters of a name for which similar ones are looked for; the search is quadratic."""
+
 
 class MetaTKGRError(Exception):
     """Base class of all errors that are the input's fault, not the program's."""
@@ -29,6 +32,7 @@ class UnknownNameError(MetaTKGRError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
+        name = str(name)  # files may hold anything where a name should be
         close = nearest(name, known)
         if close:
             hint = f"did you mean {' or '.join(repr(c) for c in close)}?"
@@ -44,5 +48,7 @@ def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     by_folded: dict[str, str] = {}
     for candidate in known:
         by_folded.setdefault(candidate.casefold(), candidate)
+    if len(name) > _LONGEST:
+        return []
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=0.6)
     return [by_folded[match] for match in matches]

@@ -1,18 +1,24 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of one."""
+"""Files: written so that a crash leaves the old one or the new one, read without trusting them."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from metatkgr.errors import DataError
 
-__all__ = ["atomic_path", "write_json", "write_text"]
+__all__ = ["atomic_path", "check_file", "read_json", "read_toml", "write_json", "write_text"]
+
+_LARGEST_TEXT = 1 << 31
+"""Bytes of a text file that is read whole; no file of ours comes near."""
 
 
 @contextmanager
@@ -33,11 +39,24 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, target)
-    except OSError as error:
-        raise DataError(f"cannot write {target}: {error.strerror or error}") from error
+        _sync_folder(target.parent)
+    except (OSError, SafetensorError) as error:
+        # A full disk is an OSError, but for safetensors, which has an error of its own.
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot write {target}: {reason}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have a new name outlive a loss of power, where the system can promise that."""
+    with suppress(OSError):
+        place = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(place)
+        finally:
+            os.close(place)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -49,3 +68,55 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, content: Any) -> None:
     """Write JSON atomically; NaN and infinity are refused, they are no JSON."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is not an ordinary file: reading a pipe or a device may never end.
+
+    Raises:
+        DataError: there is no such file, or it is something else.
+    """
+    try:
+        if path.is_file():
+            return
+        there = path.exists()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error}") from None
+    raise DataError(f"{path} is not an ordinary file" if there else f"there is no file {path}")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        DataError: it cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        DataError: it cannot be read, or is no TOML.
+    """
+    try:
+        return tomllib.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not TOML: {error}") from None
+
+
+def _read_text(path: Path) -> str:
+    check_file(path)
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST_TEXT:
+            raise DataError(f"{path} has {size:,} bytes, too many for a file of its kind")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text: {error}") from None

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from metatkgr.models.trainable import Part
+from metatkgr.training.trace import read_trace
 
 COMMON = ["world:2000", "--shots", "2", "--device", "cpu", "--set", "dimension=16"]
 MODELS = {
@@ -58,8 +59,12 @@ def test_two_processes_learn_the_weights_of_one(model: str, tmp_path: Path) -> N
     assert one.keys() == two.keys()
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-4)
-    lines = [(tmp_path / run / "trace.jsonl").read_text().count("\n") for run in ("one", "two")]
-    assert lines[0] == lines[1] > 0
+    traces = [list(read_trace(tmp_path / run / "trace.jsonl")) for run in ("one", "two")]
+    assert len(traces[0]) == len(traces[1]) > 0
+    for alone, together in zip(*traces, strict=True):
+        for key in ("loss", "validation_mrr"):
+            assert together.get(key, 0) == pytest.approx(alone.get(key, 0), rel=1e-3), key
+    assert any("validation_mrr" in line for line in traces[1])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])

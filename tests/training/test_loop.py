@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
 from metatkgr.data.problem import Problem
 from metatkgr.data.world import simulate
 from metatkgr.evaluation.evaluator import evaluate
@@ -24,3 +30,34 @@ def test_a_phase_that_only_spoils_leaves_what_was_learned_before() -> None:
     start = spoiled[0]["start_validation_mrr"]
     assert all(line["validation_mrr"] < start for line in spoiled)
     assert validate(model) == start
+
+
+class _KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("ended", ["translation", "background", "meta"])
+def test_every_stage_of_the_text_goes_on_exactly(ended: str, tmp_path: Path) -> None:
+    """All weights are learned here: an order that changes on loading would show."""
+    problem = Problem.of(simulate(facts=2000, seed=1), shots=2)
+    settings = {
+        "dimension": 8, "translation_epochs": 2, "background_epochs": 2, "epochs": 2,
+        "batch_size": 64, "outer_rate": 0.01, "background_steps": 3,
+    }  # fmt: skip
+
+    def kill(line: dict[str, Any]) -> None:
+        if line["phase"] == ended and line["epoch"] == 1:
+            raise _KilledError
+
+    def learn(**how: Any) -> dict[str, torch.Tensor]:
+        model = create("metatkgr", settings, preset="paper")
+        assert isinstance(model, TrainableModel)
+        train(model, problem, seed=1, **how)
+        return model.state()
+
+    whole = learn()
+    with pytest.raises(_KilledError):
+        learn(folder=tmp_path, progress=kill)
+    resumed = learn(folder=tmp_path, resume=True)
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name

@@ -142,9 +142,12 @@ class Tasks:
         if count <= most:
             return self
         drawn = np.random.default_rng(seed).permutation(count)[:most]
-        rows = np.sort(drawn).astype(np.int64)
-        place = np.full(count, -1, np.int64)
-        place[rows] = np.arange(most)
+        return self.only(np.sort(drawn).astype(np.int64))
+
+    def only(self, rows: IntArray) -> Tasks:
+        """The same tasks with some of the questions, by their ascending rows, and all answers."""
+        place = np.full(len(self.questions), -1, np.int64)
+        place[rows] = np.arange(len(rows))
         old = self.answers
         kept = place[old.question] >= 0
         columns = (old.answer[kept], old.fact[kept], old.later[kept])

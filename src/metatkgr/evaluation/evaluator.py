@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,8 @@ import torch
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation.filters import FILTERS, true_answers
+from metatkgr.evaluation.chunks import in_chunks
+from metatkgr.evaluation.filters import FILTERS, TrueAnswers, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.evaluation.statistics import Summary, summarise
 from metatkgr.graph.novelty import novel_answers
@@ -155,30 +157,48 @@ def evaluate(
     with _clock(seconds, "adapt"):
         model.prepare(tasks.visible).adapt(tasks.supports)
     with _clock(seconds, "rank"):
-        filters = [true_answers(tasks.facts, tasks.questions, name).to(device) for name in FILTERS]
+        filters, novel = _known_of(tasks, device)
         question = torch.from_numpy(tasks.answers.question).to(device)
         answer = torch.from_numpy(tasks.answers.answer).to(device)
-        novel = novel_answers(tasks, device)
     budget = score_bytes or (_GPU_SCORE_BYTES if device.type == "cuda" else _CPU_SCORE_BYTES)
     # Scores are at most 8 bytes wide.
     size = max(1, budget // (8 * len(tasks.facts.entities)))
     chunks: list[list[torch.Tensor]] = []
-    for begin in range(0, len(tasks.questions), size):
-        chunk = slice(begin, begin + size)
+
+    def rank(begin: int, end: int) -> None:
+        chunk = slice(begin, end)
         with _clock(seconds, "score"):
             scores = model.score(tasks.questions[chunk])
         with _clock(seconds, "rank"):
-            low, high = np.searchsorted(tasks.answers.question, [begin, begin + size])
+            low, high = np.searchsorted(tasks.answers.question, [begin, end])
             mine = [type(f)(f.start[chunk], f.stop[chunk], f.entity) for f in filters]
             rows = slice(int(low), int(high))
             chunks.append(filtered_ranks(scores, question[rows] - begin, answer[rows], mine))
         if progress:
             progress(len(scores))
+
+    in_chunks(len(tasks.questions), size, rank)
     ranks = {
         name: torch.cat([chunk[i] for chunk in chunks]).cpu().numpy()
         for i, name in enumerate(FILTERS)
     }
     return Evaluation(tasks, ranks, novel, seconds)
+
+
+_KNOWN: WeakKeyDictionary[Tasks, tuple[list[TrueAnswers], npt.NDArray[np.bool_]]]
+_KNOWN = WeakKeyDictionary()
+"""Of tasks that were evaluated already and are still in use: a training validates many times."""
+
+
+def _known_of(
+    tasks: Tasks, device: torch.device
+) -> tuple[list[TrueAnswers], npt.NDArray[np.bool_]]:
+    """What each filter drops, and which answers are novel; the same for every model."""
+    if tasks not in _KNOWN:
+        filters = [true_answers(tasks.facts, tasks.questions, name) for name in FILTERS]
+        _KNOWN[tasks] = filters, novel_answers(tasks, device)
+    filters, novel = _KNOWN[tasks]
+    return [table.to(device) for table in filters], novel
 
 
 @contextmanager

@@ -87,6 +87,7 @@ def run_cell(
     work: Path,
     device: str = "cpu",
     loaded: Loaded | None = None,
+    stages: Path | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
 ) -> dict[str, Any]:
     """Train the cell's model if it has weights, and evaluate the best ones.
@@ -97,6 +98,7 @@ def run_cell(
             end.
         device: where to compute.
         loaded: what earlier cells have read already.
+        stages: folder of first stages that cells share (see ``training.stages``).
         progress: called after each epoch, once its checkpoint is written; may raise to stop.
 
     Returns:
@@ -107,7 +109,7 @@ def run_cell(
     model = _create(cell, loaded, device)
     training = None
     if isinstance(model, TrainableModel):
-        training = _trained(model, cell, loaded, work, progress)
+        training = _trained(model, cell, loaded, work, stages, progress)
     tasks = loaded.tasks((cell.dataset, cell.test_shots, cell.visibility))
     record = {
         "cell": cell.to_json(),
@@ -135,6 +137,7 @@ def _trained(
     cell: Cell,
     loaded: Loaded,
     work: Path,
+    stages: Path | None,
     progress: Callable[[dict[str, Any]], object] | None,
 ) -> dict[str, Any]:
     problem = loaded.problem((cell.dataset, cell.shots, cell.test_shots, cell.visibility))
@@ -162,6 +165,7 @@ def _trained(
         folder=work,
         resume=True,
         progress=after_epoch,
+        stages=stages,
     )
     if true_loss is not None:
         true_loss.add_to(lines)

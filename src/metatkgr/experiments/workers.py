@@ -4,6 +4,7 @@
 ``cells/D/NAME.json``    the record of a cell that is done
 ``claims/D/NAME/``       who is at it (see ``claims``)
 ``work/D/NAME/``         its training so far: checkpoint and trace; removed when it is done
+``stages/``              first stages that several cells share, each trained once
 ``failed/D/NAME.txt``    why a cell failed; the next start tries it again
 =======================  =====================================================================
 """
@@ -22,12 +23,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.claims import STALE_SECONDS, Claim
-from metatkgr.files import write_text
+from metatkgr.experiments.record_checks import check_record
+from metatkgr.files import read_json, write_text
 
-__all__ = ["Limits", "failures", "read_record", "records", "run_grid", "work_through"]
+__all__ = [
+    "Limits",
+    "failure_path",
+    "failures",
+    "forget_failures",
+    "is_over",
+    "read_record",
+    "record_path",
+    "records",
+    "run_grid",
+    "work_through",
+]
 
 Record = dict[str, Any]
 
@@ -82,10 +95,12 @@ def failure_path(out: Path, cell: Cell) -> Path:
 def read_record(path: Path) -> Record:
     """The record of a cell."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         Cell.from_json(content["cell"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not the record of a cell: {error!r}; remove it") from None
+        check_record(content)
+    except (MetaTKGRError, KeyError, TypeError) as error:
+        told = str(error) if isinstance(error, MetaTKGRError) else repr(error)
+        raise DataError(f"{path} is not the record of a cell: {told}; remove it") from None
     return dict(content)
 
 
@@ -108,29 +123,32 @@ def work_through(
     device: str = "cpu",
     limits: Limits = Limits(),  # noqa: B008  (frozen)
     say: Callable[[str], object] = print,
+    loaded: Any = None,
 ) -> None:
     """Run the cells that are neither done nor claimed, one after the other, in this process.
 
     Returns when nothing is left that could be begun; cells of other processes may go on.
+    ``loaded`` is a ``cell_run.Loaded`` of earlier cells.
     """
     from metatkgr.experiments.cell_run import Loaded
 
-    loaded = Loaded()
+    loaded = loaded or Loaded()
     waiting = list(cells)
     while waiting and limits.may_begin:
         cell = waiting.pop(0)
-        if _is_over(out, cell):
+        if is_over(out, cell):
             continue
         claim = Claim.take(out / "claims" / cell.name, limits.stale_seconds)
         if claim is None:
             continue
         with claim:
             # Another may have finished it between the first look and the claim.
-            if not _is_over(out, cell):
+            if not is_over(out, cell):
                 _run_claimed(out, cell, claim, device, limits, say, loaded)
 
 
-def _is_over(out: Path, cell: Cell) -> bool:
+def is_over(out: Path, cell: Cell) -> bool:
+    """Whether a cell is done, or has failed."""
     return record_path(out, cell).exists() or failure_path(out, cell).exists()
 
 
@@ -154,7 +172,12 @@ def _run_claimed(
     begin = time.perf_counter()
     try:
         record = run_cell(
-            cell, work=out / "work" / cell.name, device=device, loaded=loaded, progress=after_epoch
+            cell,
+            work=out / "work" / cell.name,
+            device=device,
+            loaded=loaded,
+            stages=out / "stages",
+            progress=after_epoch,
         )
     except _StoppedError:
         say(f"left    {cell.name}")
@@ -188,6 +211,13 @@ def _line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def forget_failures(out: Path, cells: Iterable[Cell]) -> None:
+    """What failed before is tried again; what is being tried elsewhere may fail anew."""
+    for cell in cells:
+        with contextlib.suppress(FileNotFoundError):
+            failure_path(out, cell).unlink()
+
+
 def run_grid(
     out: Path,
     cells: list[Cell],
@@ -201,10 +231,7 @@ def run_grid(
 
     A worker that dies does not stop the others; its cell is gone on with by the next call.
     """
-    for cell in cells:
-        # What failed before is tried again; what is being tried elsewhere may fail anew.
-        with contextlib.suppress(FileNotFoundError):
-            failure_path(out, cell).unlink()
+    forget_failures(out, cells)
     left = [cell for cell in cells if not record_path(out, cell).exists()]
     count = min(workers, len(left))
     if count <= 1:

@@ -127,7 +127,11 @@ class TrainableModel(Model[SettingsT]):
         return {name: value.detach() for name, value in self.weights.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take weights that were saved; the model need not be built before."""
+        """Take weights that were saved; the model need not be built before.
+
+        Always in the order of their names: an optimiser knows its weights by number, and a resumed
+        training must find the same ones under the same numbers.
+        """
         self.weights = {
-            name: nn.Parameter(value.to(self.device, copy=True)) for name, value in state.items()
+            name: nn.Parameter(state[name].to(self.device, copy=True)) for name in sorted(state)
         }

@@ -7,19 +7,18 @@ Safetensors only; nothing in the file can run code.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from metatkgr.errors import DataError
-from metatkgr.files import atomic_path
+from metatkgr.training.tensors import read_tensors, write_tensors
 
-__all__ = ["Position", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Position", "check_optimiser", "load_checkpoint", "save_checkpoint"]
 
 _FORMAT = "metatkgr-checkpoint-1"
 
@@ -41,6 +40,21 @@ class Position:
     phase_seconds: float = 0.0
     """Of this phase."""
 
+    def check(self) -> None:
+        """Raise a ValueError unless every number is one that a training can have."""
+        for name in ("phase", "epoch", "step", "best_epoch", "trace_lines"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
+                raise ValueError(f"{name} is {value!r}")
+        for name in ("seconds", "phase_seconds", "best_mrr"):
+            value = getattr(self, name)
+            if value is None and name == "best_mrr":
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ValueError(f"{name} is {value!r}")
+            if not 0 <= value < 1e12:
+                raise ValueError(f"{name} is {value!r}")
+
 
 def save_checkpoint(
     path: Path,
@@ -56,11 +70,8 @@ def save_checkpoint(
     for number, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{key}": value for key, value in state.items()}
     tensors["generator"] = generator.get_state()
-    # save_file refuses tensors that share memory
-    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     metadata = {"format": _FORMAT, "position": json.dumps(asdict(position))}
-    with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata=metadata)
+    write_tensors(path, tensors, metadata)
 
 
 def load_checkpoint(
@@ -72,26 +83,39 @@ def load_checkpoint(
         position, weights, best weights, the optimiser's state by parameter number, the state of the
         generator.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} cannot be read as a checkpoint: {error}") from None
+    tensors, metadata = read_tensors(path)
     if metadata.get("format") != _FORMAT:
         raise DataError(f"{path} is not a checkpoint of this version; start without --resume")
     optimiser: dict[int, dict[str, Any]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimiser."):
-            _, number, key = name.split(".", 2)
-            optimiser.setdefault(int(number), {})[key] = value
-    return (
-        Position(**json.loads(metadata["position"])),
-        _part(tensors, "weights."),
-        _part(tensors, "best."),
-        optimiser,
-        tensors["generator"],
-    )
+    try:
+        for name, value in tensors.items():
+            if name.startswith("optimiser."):
+                _, number, key = name.split(".", 2)
+                optimiser.setdefault(int(number), {})[key] = value
+        position = Position(**json.loads(metadata["position"]))
+        position.check()
+        generator = tensors["generator"]
+        torch.Generator().set_state(generator)
+    except (ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
+        raise DataError(f"{path} cannot be gone on with ({error}); begin anew") from None
+    return position, _part(tensors, "weights."), _part(tensors, "best."), optimiser, generator
+
+
+def check_optimiser(
+    state: dict[int, dict[str, Any]], parameters: Sequence[torch.nn.Parameter]
+) -> None:
+    """Refuse the state of an optimiser that was made for other parameters.
+
+    Raises:
+        DataError: it does not fit.
+    """
+    for number, values in state.items():
+        fits = 0 <= number < len(parameters) and {"step", "exp_avg", "exp_avg_sq"} <= values.keys()
+        if fits:
+            shape = parameters[number].shape
+            fits = values["exp_avg"].shape == values["exp_avg_sq"].shape == shape
+        if not fits:
+            raise DataError("the checkpoint is of another training; begin anew")
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

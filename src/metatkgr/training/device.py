@@ -27,6 +27,8 @@ def choose_device(name: str) -> str:
         raise SettingsError(f"{name!r} was asked for, but this machine has no usable GPU; use cpu")
     if device.type not in ("cpu", "cuda"):
         raise SettingsError(f"device {name!r} is not supported; use cpu, cuda, cuda:N or auto")
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        return f"cuda:{os.environ['LOCAL_RANK']}"
     return str(device)
 
 

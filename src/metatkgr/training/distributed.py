@@ -1,22 +1,43 @@
 """Several processes, one training: batches are shared out, gradients are added up.
 
 Start them with ``torchrun``; it says through the environment how many there are. Every process
-draws the same batches from the same seed and computes the loss of its own part of each.
+draws the same batches from the same seed and computes the loss of its own part of each; validation
+is shared out too, by questions. Where ``torchrun`` starts them anew after a loss
+(``--max-restarts``), they go on from the last checkpoint.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
+from metatkgr.data.tasks import Tasks
+from metatkgr.evaluation.evaluator import Evaluation, evaluate
+from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.sharding import answer_rows, shard_rows
+from metatkgr.models.base import Model
 from metatkgr.models.trainable import Part
 
-__all__ = ["add_gradients", "current_part", "mean_over_processes", "processes"]
+__all__ = [
+    "GradientSum",
+    "current_part",
+    "evaluate_together",
+    "file_of_the_first",
+    "processes",
+    "sum_over_processes",
+    "was_restarted",
+]
 
 
 @contextmanager
@@ -29,7 +50,17 @@ def processes(device: torch.device) -> Iterator[Part]:
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         yield Part()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+    store, number, count = next(iter(rendezvous("env://")))
+    # After a restart the store may still hold the addresses of those who are gone.
+    attempt = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)} of {count}"
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=PrefixStore(attempt, store),
+        rank=number,
+        world_size=count,
+    )
     try:
         yield current_part()
     finally:
@@ -43,34 +74,107 @@ def current_part() -> Part:
     return Part()
 
 
-def add_gradients(parameters: Iterable[nn.Parameter], weight: float) -> None:
-    """Replace each gradient by the weighted sum over the processes.
+class GradientSum:
+    """Adds the gradients of all processes up, all in one message.
 
     Args:
         parameters: the same, in the same order, in every process.
-        weight: this process's share of the batch; the shares of all processes add up to 1.
     """
-    if current_part().count == 1:
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._parameters = list(parameters)
+        if current_part().count == 1:
+            return
+        sizes = [parameter.numel() for parameter in self._parameters]
+        # Kept from step to step: fresh megabytes cost more to map than to fill.
+        self._flat = torch.empty(sum(sizes), device=self._parameters[0].device)
+        self._sums = [
+            values.view_as(parameter)
+            for values, parameter in zip(
+                torch.split(self._flat, sizes), self._parameters, strict=True
+            )
+        ]
+
+    def add(self, weight: float) -> None:
+        """Replace each gradient by the weighted sum over the processes.
+
+        Args:
+            weight: this process's share of the batch; the shares of all processes add up to 1.
+        """
+        if current_part().count == 1:
+            return
+        mine = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in self._parameters
+        ]
+        torch.cat([gradient.reshape(-1) for gradient in mine], out=self._flat)
+        dist.all_reduce(self._flat.mul_(weight))
+        for parameter, total in zip(self._parameters, self._sums, strict=True):
+            parameter.grad = total
+
+
+def sum_over_processes(values: Tensor) -> Tensor:
+    """The sum of each number over the processes."""
+    if current_part().count > 1:
+        values = values.clone()
+        dist.all_reduce(values)
+    return values
+
+
+def evaluate_together(model: Model[Any], tasks: Tasks) -> Evaluation:
+    """As ``evaluate``, each process with some of the questions; all of them get all ranks."""
+    part = current_part()
+    if part.count == 1:
+        return evaluate(model, tasks)
+    mine = shard_rows(tasks, part)
+    rows = answer_rows(tasks, mine)
+    table = torch.zeros(1 + len(FILTERS), len(tasks.answers), dtype=torch.float64)
+    seconds: dict[str, float] = {}
+    if len(rows):
+        shard = evaluate(model, tasks.only(mine))
+        seconds = shard.seconds
+        columns = [shard.novel, *(shard.ranks[name] for name in FILTERS)]
+        table[:, torch.from_numpy(rows)] = torch.from_numpy(np.stack(columns).astype(np.float64))
+    # Every answer is some process's own, and zero for the others.
+    table = sum_over_processes(table.to(_wire())).cpu()
+    ranks = dict(zip(FILTERS, table[1:].numpy(), strict=True))
+    return Evaluation(tasks, ranks, table[0].numpy() > 0, seconds)
+
+
+@contextmanager
+def file_of_the_first(path: Path) -> Iterator[Path | None]:
+    """A file of the first process, to be read by every process; None where it has none.
+
+    All go on from the same checkpoint, also where a machine cannot see the first one's folder.
+    """
+    part = current_part()
+    if part.count == 1:
+        yield path if path.exists() else None
         return
-    gradients = []
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        gradients.append(parameter.grad)
-    # One message for all of them.
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) * weight
-    dist.all_reduce(flat)
-    parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-    for gradient, part in zip(gradients, parts, strict=True):
-        gradient.copy_(part.view_as(gradient))
+    content = b""
+    if part.number == 0 and path.exists():
+        content = path.read_bytes()
+    size = torch.tensor([len(content)], device=_wire())
+    dist.broadcast(size, 0)
+    if int(size) == 0:
+        yield None
+        return
+    if part.number == 0:
+        sent = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(_wire())
+    else:
+        sent = torch.empty(int(size), dtype=torch.uint8, device=_wire())
+    dist.broadcast(sent, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        copy.write_bytes(sent.cpu().numpy().tobytes())
+        yield copy
 
 
-def mean_over_processes(value: Tensor | float, weight: float) -> float:
-    """The weighted sum of a number over the processes."""
-    if current_part().count == 1:
-        return float(value)
-    total = torch.as_tensor(float(value) * weight, dtype=torch.float64)
-    if dist.get_backend() == "nccl":
-        total = total.cuda()
-    dist.all_reduce(total)
-    return float(total)
+def was_restarted() -> bool:
+    """Whether ``torchrun`` has started this process anew, after one of the processes was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _wire() -> torch.device:
+    """Where messages between processes must lie."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,16 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.data.shots import Shots
 from metatkgr.errors import SettingsError
-from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.evaluation.report import evaluation_report
 from metatkgr.files import write_json, write_text
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.device import choose_precision
-from metatkgr.training.distributed import current_part
+from metatkgr.training.distributed import current_part, evaluate_together
 from metatkgr.training.loop import train
 from metatkgr.training.runs import RunConfig, is_run, load_config, save_graph, save_model
 from metatkgr.training.tuned import TUNED, tuned_settings
+from metatkgr.training.writer import only_writer
 from metatkgr.version import __version__
 
 __all__ = ["Progress", "check_folder", "configure", "learn", "save_run", "trainable"]
@@ -120,13 +121,27 @@ def learn(
     Returns:
         The lines of the trace.
     """
-    if folder is not None and current_part().number == 0:
-        check_folder(folder, resume=resume)
-        if is_run(folder) and load_config(folder) != config:
-            raise SettingsError(
-                f"{folder} was begun with other settings; --resume must repeat them"
-            )
-        save_graph(folder, config, facts)
+    with ExitStack() as stack:
+        if folder is not None and current_part().number == 0:
+            check_folder(folder, resume=resume)
+            stack.enter_context(only_writer(folder))
+            if is_run(folder) and load_config(folder) != config:
+                raise SettingsError(
+                    f"{folder} was begun with other settings; --resume must repeat them"
+                )
+            save_graph(folder, config, facts)
+        return _learn(model, facts, config, folder, resume, progress, problem)
+
+
+def _learn(
+    model: TrainableModel[Any],
+    facts: Facts,
+    config: RunConfig,
+    folder: Path | None,
+    resume: bool,
+    progress: Progress | None,
+    problem: Problem | None,
+) -> list[dict[str, Any]]:
     if problem is None:
         problem = Problem.of(
             facts,
@@ -138,7 +153,7 @@ def learn(
     selected_by = problem.validation
 
     def validate(candidate: TrainableModel[Any]) -> float:
-        return evaluate(candidate, selected_by).summary(resamples=0).mrr or 0.0
+        return evaluate_together(candidate, selected_by).summary(resamples=0).mrr or 0.0
 
     return train(
         model,
@@ -173,7 +188,8 @@ def save_run(
     Returns:
         The evaluation.
     """
-    save_model(folder, model)
+    with only_writer(folder):
+        save_model(folder, model)
     result = evaluation_report(
         model,
         facts,
@@ -183,8 +199,9 @@ def save_run(
         seed=config.seed,
         progress=progress,
     )
-    write_json(folder / "metrics.json", result)
-    write_text(folder / "CARD.md", _card(config, result, lines))
+    with only_writer(folder):
+        write_json(folder / "metrics.json", result)
+        write_text(folder / "CARD.md", _card(config, result, lines))
     return result
 
 

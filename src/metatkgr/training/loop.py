@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +16,21 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.errors import MetaTKGRError
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from metatkgr.training.checkpoint import (
+    Position,
+    check_optimiser,
+    load_checkpoint,
+    save_checkpoint,
+)
 from metatkgr.training.device import precise_to
-from metatkgr.training.distributed import add_gradients, current_part, mean_over_processes
+from metatkgr.training.distributed import (
+    GradientSum,
+    current_part,
+    file_of_the_first,
+    sum_over_processes,
+)
+from metatkgr.training.stages import kept_stage
+from metatkgr.training.tensors import check_fit
 from metatkgr.training.trace import Trace
 
 __all__ = ["DivergedError", "Validate", "train"]
@@ -28,6 +40,8 @@ Validate = Callable[[TrainableModel[Any]], float]
 
 CLIP = 1.0
 """Largest norm of a gradient; a larger one is scaled down."""
+_LOOK_EVERY = 64
+"""Steps between two looks at whether the losses are finite."""
 
 
 class DivergedError(MetaTKGRError):
@@ -45,6 +59,8 @@ class _Run:
     position: Position
     best: dict[str, Tensor]
     precision: str
+    seed: int
+    stages: Path | None
 
 
 def train(
@@ -57,6 +73,7 @@ def train(
     resume: bool = False,
     progress: Callable[[dict[str, Any]], object] | None = None,
     precision: str = "float32",
+    stages: Path | None = None,
 ) -> list[dict[str, Any]]:
     """Learn the weights of a model.
 
@@ -73,6 +90,8 @@ def train(
         progress: called with each line of the trace.
         precision: of the losses, 'float32' or 'bfloat16'; weights, gradients and validation are
             float32 either way.
+        stages: folder of first stages that several models share, each trained once (see
+            ``training.stages``); None: always train.
 
     Returns:
         The lines of the trace, one for each epoch.
@@ -83,17 +102,27 @@ def train(
     checkpoint = folder / "checkpoint.safetensors" if folder else None
     position, optimiser_state = Position(), None
     best = model.state()
-    if resume and checkpoint is not None and checkpoint.exists():
-        position, weights, best, optimiser_state, state = load_checkpoint(checkpoint)
-        model.load_state(weights)
-        generator.set_state(state)
+    if resume and checkpoint is not None:
+        with file_of_the_first(checkpoint) as left:
+            if left is not None:
+                position, weights, best, optimiser_state, state = load_checkpoint(left)
+                check_fit(str(checkpoint), weights, best)
+                check_fit(str(checkpoint), best, model.state())
+                model.load_state(weights)
+                generator.set_state(state)
     writes = current_part().number == 0
     trace = Trace(folder / "trace.jsonl" if folder and writes else None, keep=position.trace_lines)
     kept = checkpoint if writes else None
-    run = _Run(model, generator, trace, kept, position, best, precision)
+    run = _Run(model, generator, trace, kept, position, best, precision, seed, stages)
     phases = model.phases(problem)
     while position.phase < len(phases):
-        _train_phase(run, phases[position.phase], validate, optimiser_state, progress)
+        phase = phases[position.phase]
+        if position.epoch == 0:
+            # A generator of its own: what a phase draws does not hang on what came before it.
+            generator.manual_seed((seed << 32 ^ zlib.crc32(phase.name.encode())) % 2**63)
+        if not _taken_over(run, phase):
+            _train_phase(run, phase, validate, optimiser_state, progress)
+            _hand_on(run, phase)
         optimiser_state = None
         model.load_state(run.best)
         # The parameters are new objects now, and a later phase starts from the best of this one.
@@ -101,6 +130,34 @@ def train(
         position.phase, position.epoch = position.phase + 1, 0
         position.best_mrr, position.best_epoch, position.phase_seconds = None, 0, 0.0
     return trace.lines
+
+
+def _taken_over(run: _Run, phase: Phase) -> bool:
+    """Whether another training has done this phase already; then its weights are taken."""
+    position = run.position
+    if position.phase or position.epoch:
+        return False
+    kept = kept_stage(run.stages, run.model, phase, run.seed, run.precision)
+    found = kept.load() if kept else None
+    if found is None:
+        return False
+    weights, lines = found
+    run.best = run.model.state() | {k: w.to(run.model.device) for k, w in weights.items()}
+    for line in lines:
+        run.trace.write(line)
+    position.trace_lines = len(run.trace.lines)
+    position.step, position.seconds = lines[-1]["step"], lines[-1]["seconds"]
+    return True
+
+
+def _hand_on(run: _Run, phase: Phase) -> None:
+    """Keep what the first phase has learned for other trainings, where it is shared."""
+    if run.position.phase or current_part().number:
+        return
+    kept = kept_stage(run.stages, run.model, phase, run.seed, run.precision)
+    lines = [line for line in run.trace.lines if line["phase"] == phase.name]
+    if kept and lines:
+        kept.save(run.best, lines)
 
 
 def _train_phase(
@@ -111,8 +168,11 @@ def _train_phase(
     progress: Callable[[dict[str, Any]], object] | None,
 ) -> None:
     position = run.position
-    optimiser = torch.optim.Adam(phase.parameters(), lr=phase.learning_rate)
+    optimiser = torch.optim.Adam(
+        phase.parameters(), lr=phase.learning_rate, fused=run.model.device.type == "cuda"
+    )
     if optimiser_state:
+        check_optimiser(optimiser_state, phase.parameters())
         plain = optimiser.state_dict()
         plain["state"] = optimiser_state
         optimiser.load_state_dict(plain)
@@ -158,11 +218,17 @@ def _train_phase(
 
 
 def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """One pass over the batches of a phase; returns means over the steps and seconds by part."""
+    """One pass over the batches of a phase; returns means over the steps and seconds by part.
+
+    Nothing here waits for the device but a look at the last few losses now and then: a wait at
+    every step would leave a GPU idle while the next step is prepared.
+    """
     sums: dict[str, Tensor | float] = defaultdict(float)
     seconds: dict[str, float] = defaultdict(float)
     steps = 0
     part = current_part()
+    gradients = GradientSum(phase.parameters())
+    unseen: list[Tensor] = []  # (2,) loss and gradient norm of each step since the last look
     batches = iter(phase.batches(run.generator))
     while True:
         begin = time.perf_counter()
@@ -175,23 +241,18 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
         forward = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
         loss.value.backward()  # type: ignore[no-untyped-call]
-        add_gradients(phase.parameters(), loss.share)
+        gradients.add(loss.share)
         backward = time.perf_counter()
         norm = torch.nn.utils.clip_grad_norm_(phase.parameters(), CLIP)
-        value = mean_over_processes(loss.value.detach(), loss.share)
-        if not math.isfinite(value) or not math.isfinite(float(norm)):
-            raise DivergedError(
-                f"the loss became {value} (gradient norm {float(norm)}) in phase "
-                f"{phase.name!r}, epoch {run.position.epoch + 1}, batch {steps + 1}, step "
-                f"{run.position.step + 1}; last good checkpoint: "
-                f"{run.checkpoint or 'none was kept'}; try a smaller learning rate"
-            )
+        unseen.append(torch.stack([loss.value.detach().float() * loss.share, norm.float()]))
         optimiser.step()
         done = time.perf_counter()
         steps += 1
         run.position.step += 1
-        for name, number in {"loss": value, **loss.logged}.items():
-            sums[name] = sums[name] + number  # of this process's part, but for the loss
+        for name, number in loss.logged.items():
+            sums[name] = sums[name] + number  # of this process's part
+        if len(unseen) == _LOOK_EVERY:
+            sums["loss"] += _checked(run, phase, unseen, steps)
         for stage, spent in (
             ("prepare", prepared - begin),
             ("forward", forward - prepared),
@@ -199,5 +260,27 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
             ("step", done - backward),
         ):
             seconds[stage] += spent
+    sums["loss"] += _checked(run, phase, unseen, steps)
     line: dict[str, Any] = {name: float(total) / max(steps, 1) for name, total in sums.items()}
     return line | {f"seconds_{stage}": round(spent, 4) for stage, spent in seconds.items()}
+
+
+def _checked(run: _Run, phase: Phase, unseen: list[Tensor], steps: int) -> float:
+    """The sum of the losses of the last steps, which must all be finite; forgets them."""
+    if not unseen:
+        return 0.0
+    losses, norms = torch.stack(unseen).T
+    values = torch.stack([sum_over_processes(losses), norms], dim=1).cpu()
+    first = steps - len(unseen)
+    unseen.clear()
+    bad = ~torch.isfinite(values).all(1)
+    if bool(bad.any()):
+        place = int(bad.nonzero()[0])
+        value, norm = values[place].tolist()
+        step = run.position.step - len(values) + place + 1
+        raise DivergedError(
+            f"the loss became {value} (gradient norm {norm}) in phase {phase.name!r}, epoch "
+            f"{run.position.epoch + 1}, batch {first + place + 1}, step {step}; last good "
+            f"checkpoint: {run.checkpoint or 'none was kept'}; try a smaller learning rate"
+        )
+    return float(values[:, 0].double().sum())

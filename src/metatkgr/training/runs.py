@@ -16,22 +16,23 @@ No pickle: nothing in the folder can run code. Each file is written under anothe
 from __future__ import annotations
 
 import json
-import tomllib
+import re
+import zlib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.shots import Shots
+from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.files import atomic_path, write_json, write_text
+from metatkgr.files import read_json, read_toml, write_json, write_text
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.tensors import check_fit, expected_state, read_tensors, write_tensors
 
 __all__ = ["Run", "RunConfig", "is_run", "load_config", "load_run", "save_graph", "save_model"]
 
@@ -73,14 +74,17 @@ class Run:
 
 def is_run(path: str | Path) -> bool:
     """Whether a path is the folder of a run."""
-    return (Path(path) / "config.toml").is_file()
+    try:
+        return (Path(path) / "config.toml").is_file()
+    except (OSError, ValueError):
+        return False  # no name that a path can have
 
 
 def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
     """Write what is known before training: configuration, facts, names."""
     write_text(folder / "config.toml", _toml(asdict(config)))
     columns = {name: torch.from_numpy(getattr(facts, name)).contiguous() for name in _COLUMNS}
-    _save(folder / "graph.safetensors", columns)
+    write_tensors(folder / "graph.safetensors", columns)
     calendar = facts.calendar
     content = {
         "name": facts.name,
@@ -88,35 +92,36 @@ def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
         "entities": _vocabulary_to_json(facts.entities),
         "relations": _vocabulary_to_json(facts.relations),
     }
-    write_json(folder / "vocabulary.json", content)
+    write_json(folder / "vocabulary.json", {**content, "checksum": _checksum(content)})
 
 
 def save_model(folder: Path, model: TrainableModel[Any]) -> None:
     """Write the weights."""
-    _save(folder / "model.safetensors", model.state())
-
-
-def _save(path: Path, tensors: dict[str, Tensor]) -> None:
-    with atomic_path(path) as temporary:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary)
+    write_tensors(folder / "model.safetensors", model.state())
 
 
 def load_config(folder: Path) -> RunConfig:
     """The configuration of a run."""
     path = folder / "config.toml"
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{folder} is not a run: it has no config.toml") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    known = {f.name for f in fields(RunConfig)}
-    if set(content) - known or content.get("format") != _FORMAT:
+    if not is_run(folder):
+        raise DataError(f"{str(folder)[:300]!r} is not a run: it has no config.toml")
+    content = read_toml(path)
+    known = {f.name: str(f.type) for f in fields(RunConfig)}
+    if set(content) - set(known) or content.get("format") != _FORMAT:
         raise DataError(f"{path} was not written by this version of metatkgr; train again")
+    for name, value in content.items():
+        if type(value).__name__ not in re.split(r"[^a-z]+", known[name]):
+            raise DataError(f"{path}: {name} is {str(value)[:80]!r}, not {known[name]}")
     try:
-        return RunConfig(**content)
+        config = RunConfig(**content)
     except TypeError as error:
         raise DataError(f"{path} is incomplete: {error}") from None
+    if not 0 <= config.seed < 2**63:
+        raise DataError(f"{path}: the seed {config.seed} is not between 0 and 2^63")
+    Shots.parse(config.shots)
+    Shots.parse(config.test_shots or config.shots)
+    Visibility.parse(config.visibility)
+    return config
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
@@ -130,23 +135,22 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     path = folder / "model.safetensors"
     if not path.exists():
         raise DataError(f"{folder} holds no trained model yet; `metatkgr train … --resume` goes on")
-    model.load_state(_load_tensors(path))
+    weights = read_tensors(path)[0]
+    # Before the weights are made: settings of a stranger may ask for any amount of memory.
+    check_fit(str(path), weights, expected_state(model, len(facts.entities), len(facts.relations)))
+    model.load_state(weights)
     return Run(folder, config, model, facts)
 
 
-def _load_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return dict(load_file(path))
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-
-
 def _load_graph(folder: Path) -> Facts:
-    columns = _load_tensors(folder / "graph.safetensors")
+    columns = read_tensors(folder / "graph.safetensors")[0]
     path = folder / "vocabulary.json"
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return Facts(
+        told = content.pop("checksum", None)
+        if told is not None and told != _checksum(content):
+            raise DataError(f"{path} is damaged: its content is not what was written")
+        facts = Facts(
             subject=columns["subject"].numpy(),
             relation=columns["relation"].numpy(),
             object=columns["object"].numpy(),
@@ -156,10 +160,17 @@ def _load_graph(folder: Path) -> Facts:
             calendar=Calendar(**content["calendar"]),
             name=content["name"],
         )
-    except MetaTKGRError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        facts.check()
+        return facts
+    except MetaTKGRError as error:
+        raise DataError(f"the facts in {folder} cannot be used: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} cannot be read: {error!r}") from None
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return f"crc32:{zlib.crc32(text.encode()):08x}"
 
 
 def _vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import metatkgr.models
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.files import write_text
+from metatkgr.files import read_toml, write_text
 
 __all__ = ["TUNED", "TUNED_FILE", "keep_tuned", "tuned_settings"]
 
@@ -55,10 +54,7 @@ def keep_tuned(path: Path, model: str, dataset: str, settings: Mapping[str, Any]
 
 
 def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+    content = read_toml(path)
     tables = [data for known in content.values() for data in _values(path, known)]
     if not all(isinstance(table, dict) for table in tables):
         raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")

@@ -27,6 +27,7 @@ __all__ = [
     "StartSettings",
     "Translation",
     "TranslationPhase",
+    "TranslationStart",
     "TripleSettings",
     "distinct_triples",
     "random_tables",
@@ -188,6 +189,15 @@ class TranslationPhase(TripleLearning):
         super().__init__(weights, Translation(weights), known, settings)
 
 
+class TranslationStart(TranslationPhase):
+    """The same as the start of other models: all epochs, never validated."""
+
+    def recipe(self) -> bytes:
+        """Everything that its outcome follows from, but for the seed (``training.stages``)."""
+        shape = [tuple(weight.shape) for weight in self.weights.values()]
+        return repr((shape, self.settings)).encode() + self.triples.numpy().tobytes()
+
+
 class StartSettings(Protocol):
     """What a model says about the TransE that it starts from."""
 
@@ -219,7 +229,7 @@ def random_tables(
 
 def translation_start(
     weights: Mapping[str, nn.Parameter], known: VisibleFacts, settings: StartSettings
-) -> list[TranslationPhase]:
+) -> list[TranslationStart]:
     """The stage that fills a model's tables before its own training; none, if it wants none."""
     if not settings.translation_epochs:
         return []
@@ -229,4 +239,4 @@ def translation_start(
         learning_rate=settings.translation_rate,
         patience=0,
     )
-    return [TranslationPhase(weights["entity"], weights["relation"], known, how)]
+    return [TranslationStart(weights["entity"], weights["relation"], known, how)]

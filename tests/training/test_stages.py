@@ -1,0 +1,65 @@
+"""A first stage that several models share is trained once, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from metatkgr.data.problem import Problem
+from metatkgr.data.world import simulate
+from metatkgr.models import create
+from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.loop import train
+
+SETTINGS = {"dimension": 8, "translation_epochs": 3, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return Problem.of(simulate(facts=2000, seed=1), shots=2)
+
+
+def _train(
+    name: str, problem: Problem, stages: Path | None, seed: int = 0, **settings: Any
+) -> tuple[TrainableModel[Any], list[dict[str, Any]]]:
+    model = create(name, SETTINGS | settings)
+    assert isinstance(model, TrainableModel)
+    return model, train(model, problem, seed=seed, stages=stages)
+
+
+def _plain(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in lines]
+
+
+@pytest.mark.parametrize("name", ["metatkgr", "igen", "tgen", "metadygnn"])
+def test_a_kept_stage_gives_the_same_weights(name: str, problem: Problem, tmp_path: Path) -> None:
+    _train("metatkgr", problem, tmp_path, variant="static-maml")
+    assert len(list(tmp_path.iterdir())) == 1
+    alone, its_lines = _train(name, problem, None)
+    taking, lines = _train(name, problem, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1, "another stage was trained"
+    assert _plain(lines) == _plain(its_lines)
+    for key, value in alone.state().items():
+        assert torch.equal(value, taking.state()[key]), key
+
+
+def test_other_seeds_and_settings_are_other_stages(problem: Problem, tmp_path: Path) -> None:
+    _train("metatkgr", problem, tmp_path)
+    _train("metatkgr", problem, tmp_path, seed=1)
+    _train("metatkgr", problem, tmp_path, translation_rate=0.01)
+    _train("metatkgr", problem, tmp_path, one_shot=True)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_spoilt_file_is_trained_anew(problem: Problem, tmp_path: Path) -> None:
+    model, _ = _train("metatkgr", problem, tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    again, _ = _train("metatkgr", problem, tmp_path)
+    for key, value in model.state().items():
+        assert torch.equal(value, again.state()[key])
+    assert len(path.read_bytes()) == len(whole)
