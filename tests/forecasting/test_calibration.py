@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 import metatkgr as mt
 from metatkgr.errors import DataError
@@ -62,26 +65,68 @@ def test_candidates_behind_the_head_are_below_those_in_it(monkeypatch: pytest.Mo
     assert chance[3] == chance[6] == chance[9]
 
 
-@pytest.mark.parametrize("model", ["paths", "recurrency"])
-def test_what_is_said_with_a_probability_is_as_often_true(model: str) -> None:
-    calibration = fitted(model)
-    assert calibration.queries >= 300
-    assert calibration.ece is not None
-    assert calibration.ece < 0.1
-    assert calibration.ece_top10 is not None
-    assert calibration.ece_top10 < 0.02
-    # and of entities that came later than those it was fitted to
+def interval(measure: Callable[[Tensor], float], entity: np.ndarray) -> tuple[float, float]:
+    """95 % interval of a measure of rows, by bootstrap over entities.
+
+    Questions of one entity are not independent.
+    """
+    generator = np.random.default_rng(0)
+    groups = [np.flatnonzero(entity == one) for one in np.unique(entity)]
+    values = []
+    for _ in range(300):
+        drawn = generator.integers(len(groups), size=len(groups))
+        values.append(measure(torch.from_numpy(np.concatenate([groups[n] for n in drawn]))))
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
+@cache
+def later(model: str) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
+    """The first ten forecasts for entities that came after those of the fit.
+
+    Returns:
+        Probabilities, (N, 10) each, as fitted and as guessed where nothing can be fitted; which
+        forecasts are right, (N, 10) bool; and who asks, (N,).
+    """
     tasks = mt.Tasks.build(mt.load("world:30000:2"), shots=3, visibility="streaming")
     chosen = create(model).prepare(tasks.visible).adapt(tasks.supports)
     assert isinstance(chosen, Graded)
-    rows = torch.arange(0, len(tasks.answers), 3)[:1500].numpy()
+    rows = np.arange(0, len(tasks.answers), 3)[:1500]
     asked = tasks.questions[tasks.answers.question[rows]]
-    values = chosen.score(asked)
-    chance = calibration.apply(values, chosen.grades(asked))
-    first = values.argmax(1)
-    stated = chance.gather(1, first.unsqueeze(1)).squeeze(1)
-    correct = first == torch.from_numpy(tasks.answers.answer[rows])
-    assert expected_calibration_error(stated, correct) < 0.12
+    values, grades = chosen.score(asked), chosen.grades(asked)
+    place = torch.topk(values, 10, 1).indices
+    stated, guessed = (
+        one.apply(values, grades).gather(1, place) for one in (fitted(model), Calibration("table"))
+    )
+    correct = place == torch.from_numpy(tasks.answers.answer[rows]).unsqueeze(1)
+    return stated, guessed, correct, asked.entity
+
+
+@pytest.mark.parametrize("first", [1, 10])
+@pytest.mark.parametrize("model", ["paths", "recurrency"])
+def test_fitted_probabilities_are_nearer_to_what_happens_than_guessed_ones(
+    model: str, first: int
+) -> None:
+    assert fitted(model).queries >= 300
+    stated, guessed, correct, entity = later(model)
+
+    def error(chance: Tensor, some: Tensor) -> float:
+        picked, right = chance[some, :first].flatten(), correct[some, :first].flatten()
+        return expected_calibration_error(picked, right)
+
+    low, _ = interval(lambda some: error(guessed, some) - error(stated, some), entity)
+    everyone = torch.arange(len(entity))
+    print(f"error {error(stated, everyone):.4f}, guessed {error(guessed, everyone):.4f}")
+    assert low > 0
+
+
+@pytest.mark.parametrize("model", ["paths", "recurrency"])
+def test_probabilities_tell_sure_forecasts_from_unsure_ones(model: str) -> None:
+    """The share of correct ones, stated for all alike, has no calibration error, and no use."""
+    stated, _, correct, entity = later(model)
+    right = correct[:, 0].double()
+    gain = (right.mean() - right).square() - (stated[:, 0] - right).square()
+    assert interval(lambda some: float(gain[some].mean()), entity)[0] > 0
 
 
 def test_the_temperature_is_found_again() -> None:

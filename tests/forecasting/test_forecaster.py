@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import random
 import threading
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import metatkgr as mt
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError, UnknownNameError
 from metatkgr.forecasting.calibration import Calibration
-from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.forecaster import SIDES, Forecaster
+from metatkgr.forecasting.relations import next_relations
 from metatkgr.models import create
 
 GUESS = Calibration("table")
@@ -88,6 +90,34 @@ def test_the_likeliest_next_facts_over_all_relations() -> None:
     everything = club().predict("Ana", top=1000)
     assert sum(f.probability for f in everything) <= 1 + 1e-9
     assert everything.forecasts[:4] == found.forecasts
+
+
+@pytest.mark.parametrize("horizon", [None, 3])
+@pytest.mark.parametrize("top", [1, 7, 200])
+def test_next_facts_asked_together_are_those_asked_one_by_one(
+    top: int, horizon: int | None
+) -> None:
+    facts = world()
+    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    for number in (int(facts.subject[-1]), int(facts.object[-5]), 3):
+        entity = facts.entities[number]
+        together = forecaster.predict(entity, at=facts.steps, top=top, horizon=horizon)
+        share = next_relations(forecaster._graph.snapshot(), number, facts.steps, 3)
+        apart = []
+        for directed in np.argsort(-share, kind="stable").tolist():
+            relation, side = directed % len(facts.relations), directed // len(facts.relations)
+            found = forecaster.predict(
+                entity,
+                facts.relations[relation],
+                at=facts.steps,
+                side=SIDES[side],
+                top=top,
+                horizon=horizon,
+            )
+            apart += [replace(f, probability=share[directed] * f.probability) for f in found]
+        apart.sort(key=lambda f: -f.probability)
+        wanted = [replace(f, rank=rank) for rank, f in enumerate(apart[:top], 1)]
+        assert list(together) == wanted
 
 
 @pytest.mark.parametrize(
@@ -416,8 +446,9 @@ def test_a_run_forecasts_newcomers_too(name: str, tmp_path: Path) -> None:
     assert sum(f.probability for f in found) <= 1 + 1e-9
     if name == "metatkgr":
         weights = [reason.weight for reason in found[0].reasons]
-        assert found[0].reasons[0].kind == "attention"
-        assert 0 < sum(weights) <= 1 + 1e-6
+        assert {reason.kind for f in found for reason in f.reasons} <= {"fact", "vectors"}
+        assert weights == sorted(weights, reverse=True)
+        assert all(0.01 <= weight <= 1 for weight in weights)
         shown = {fact for f in forecaster.facts.entities.names for fact in forecaster.timeline(f)}
         assert {fact for reason in found[0].reasons for fact in reason.facts} <= shown
     assert (tmp_path / "run" / "calibration.json").exists()

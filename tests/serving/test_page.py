@@ -239,3 +239,56 @@ def test_a_service_with_a_token_asks_for_it_once(
         page.reload()
         ready(page)
         assert "world" in page.inner_text("#about")
+
+
+ALIKE = [[["Ana", f"meets for the {n}th time", "Bo", f"2018-01-0{n}"]] for n in range(1, 6)]
+BOTH_WAYS = [[["Bo", "calls", "Ana", "2018-02-02"]], [["Ana", "calls", "Bo", "2018-02-01"]]]
+WALKS = [
+    [
+        ["Ana", "scores against", f"Club {k}", "2018-01-02"],
+        [f"Player {k}{j}", "scores against", f"Club {k}", "2018-01-03"],
+        [f"Player {k}{j}", "scores against", "Bo", "2018-01-04"],
+    ]
+    for k in range(3)
+    for j in range(2)
+]
+ELSEWHERE = [
+    [["Bo", "competes in", "A league with a rather long name", "2018-02-01"]],
+    [["Cy", "plays for", "Bo", "2018-02-01"], ["Cy", "plays for", "Bo", "2018-01-01"]],
+    [["Ana", "plays for", "Di", "2018-02-01"], ["Ana", "plays for", "Ana", "2018-02-01"]],
+    [["Di", "competes in", "A league with a rather long name", "2018-02-05"]],
+]
+TOUCHING = """async ({ facts, width }) => {
+  const { evidenceGraph } = await import("/page/evidence.js");
+  const reasons = facts.map((some, n) => ({ facts: some, weight: 1 / (n + 1) }));
+  const asked = { subject: "Ana", relation: "plays for", object: "Bo", time: "2018-03-01" };
+  const picture = evidenceGraph(reasons, "Ana", "Bo", asked, width);
+  document.body.style.width = `${width}px`;
+  document.body.replaceChildren(picture);
+  const words = [...picture.querySelectorAll("text.words")];
+  const all = [...words, ...picture.querySelectorAll("rect.node")].map((part) => {
+    const { x, y, width: wide, height: high } = part.getBBox();
+    const name = part.parentNode.textContent;
+    return { name, left: x, right: x + wide, top: y, bottom: y + high };
+  });
+  const view = picture.viewBox.baseVal;
+  const wrong = all.filter((one) => one.left < 0 || one.right > view.width || one.top < view.y
+    || one.bottom > view.y + view.height).map((one) => `${one.name} leaves the picture`);
+  all.forEach((one, n) => all.slice(n + 1).forEach((other) => {
+    if (one.left < other.right && other.left < one.right
+        && one.top < other.bottom && other.top < one.bottom) {
+      wrong.push(`${one.name} touches ${other.name}`);
+    }
+  }));
+  return { wrong, words: words.length };
+}"""
+
+
+@pytest.mark.parametrize("width", [320, 560, 900])
+def test_no_words_of_the_evidence_touch(open_page: Open, width: int) -> None:
+    page = open_page(viewport={"width": width + 20, "height": 900})
+    page.wait_for_selector("html[data-ready]")
+    for facts in (ALIKE, BOTH_WAYS, WALKS, ELSEWHERE, ALIKE + WALKS, BOTH_WAYS + ELSEWHERE):
+        found = page.evaluate(TOUCHING, {"facts": facts, "width": width})
+        assert found["wrong"] == []
+        assert found["words"] >= 2

@@ -14,6 +14,7 @@ from torch.nn import functional
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period
 from metatkgr.data.tasks import Tasks
+from metatkgr.evaluation.chunks import in_chunks
 from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head
 from metatkgr.models.base import Graded, Model
 from metatkgr.models.trainable import TrainableModel
@@ -96,12 +97,17 @@ class _Sample:
         rows = np.sort(generator.choice(len(tasks.answers), count, replace=False))
         model.prepare(tasks.visible).adapt(tasks.supports)
         question = tasks.answers.question[rows]
-        scores, grades = [], []
-        for part in np.array_split(question, math.ceil(count / 64)):
-            asked = tasks.questions[part]
-            scores.append(model.score(asked).cpu())
+        scores: list[Tensor] = []
+        grades: list[Tensor] = []
+
+        def look(begin: int, end: int) -> None:
+            asked = tasks.questions[question[begin:end]]
+            found = model.score(asked).cpu()
             if isinstance(model, Graded):
                 grades.append(model.grades(asked).cpu())
+            scores.append(found)
+
+        in_chunks(count, 64, look)
         _, entity = np.unique(tasks.questions.entity[question], return_inverse=True)
         answer = torch.from_numpy(tasks.answers.answer[rows])
         half = torch.from_numpy(entity % 2 == 0)

@@ -20,7 +20,6 @@ filled bins.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError
-from metatkgr.files import write_json
+from metatkgr.files import read_json, write_json
 from metatkgr.models.base import Model
 
 __all__ = ["BANDS", "SHARES", "Calibration", "Head"]
@@ -128,6 +127,11 @@ class Calibration:
     def _rows(self, grades: int, device: torch.device) -> Tensor:
         """(cells,) the table, flat; without one, a guess that falls with rank and grade."""
         if self.table:
+            if len(self.table) != grades + 1:
+                raise DataError(
+                    f"the calibration has {len(self.table)} grades and the model {grades + 1}: "
+                    "delete calibration.json, and it is made anew"
+                )
             return torch.tensor(self.table, dtype=torch.float64, device=device).flatten()
         grade = torch.arange(grades + 1, dtype=torch.float64, device=device) / max(grades, 1)
         rank = torch.tensor(BANDS, dtype=torch.float64, device=device)
@@ -143,24 +147,43 @@ class Calibration:
             "ece_top10": self.ece_top10,
         }
 
+    def _check(self) -> None:
+        """Raise a ValueError unless all numbers are what their names say."""
+        if self.method not in ("softmax", "table"):
+            raise ValueError(f"the method {self.method!r}")
+        if not 0 < float(self.temperature) < math.inf or not isinstance(self.split, str):
+            raise ValueError(f"the temperature {self.temperature!r} or the split {self.split!r}")
+        if isinstance(self.queries, bool) or not isinstance(self.queries, int):
+            raise ValueError(f"{self.queries!r} queries")
+        errors = [error for error in (self.ece, self.ece_top10) if error is not None]
+        shares = [self.tail, *errors, *(share for row in self.table for share in row)]
+        if not all(0 <= float(share) <= 1 for share in shares):
+            raise ValueError("a share that is none")
+        if any(len(row) != len(BANDS) for row in self.table):
+            raise ValueError("rows of another length")
+        if self.method == "softmax" and self.table and len(self.table) != len(SHARES) + 1:
+            raise ValueError("a table of another size")
+
     def save(self, path: Path) -> None:
         """Write it as JSON; where that is not possible, it will have to be fitted again."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         try:
             write_json(path, {"format": 1, **content})
-        except OSError:
+        except DataError:
             return
 
     @classmethod
     def load(cls, path: Path) -> Calibration:
         """Read what :meth:`save` wrote."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             if content.pop("format") != 1:
                 raise ValueError("another version's")
             content["table"] = tuple(tuple(map(float, row)) for row in content["table"])
-            return cls(**content)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            loaded = cls(**content)
+            loaded._check()
+            return loaded
+        except (DataError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DataError(
                 f"{path} cannot be read ({error}); delete it, and it is made anew"
             ) from None

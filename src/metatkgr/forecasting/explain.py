@@ -49,6 +49,8 @@ class Wording:
             "contact": self._contact,
             "path": self._path,
             "frequency": self._frequency,
+            "fact": self._carrying,
+            "vectors": self._vectors,
         }.get(clue.kind, self._other)
         facts = tuple(dict.fromkeys(self.fact(*link) for link in clue.links))
         return Reason(clue.kind, clue.weight, facts, speak(entity, relation, answer, clue))
@@ -99,13 +101,32 @@ class Wording:
             f"{self._entities.label(answer)} was the {place} of {self.relation(relation)} {times}"
         )
 
+    def _carrying(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
+        fact = self.fact(*clue.links[0])
+        when = self._when([link.time for link in clue.links], clue.count)
+        without = "this" if clue.count == 1 else "these"
+        return (
+            f"{fact.subject} {fact.relation} {fact.object} {when}; without {without} "
+            f"{clue.weight:.0%} less likely"
+        )
+
+    def _vectors(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
+        label = self._entities.label
+        said = (
+            "no single visible fact carries this forecast: it comes from the learned vectors of "
+            f"{label(entity)} and {label(answer)}"
+        )
+        if not clue.entities:
+            return said
+        near = _listed([label(other) for other in clue.entities], len(clue.entities))
+        return f"{said}; nearest to {label(entity)}: {near}"
+
     def _other(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
         said = [
             f"{fact.subject} {fact.relation} {fact.object} {self._on(fact.time)}"
             for fact in (self.fact(*link) for link in clue.links[:_NAMED])
         ]
-        what = {"attention": "looks at"}.get(clue.kind, f"{clue.kind}:")
-        return f"{what} {_listed(said, clue.count)} ({clue.weight:.0%})"
+        return f"{clue.kind}: {_listed(said, clue.count)} ({clue.weight:.0%})"
 
     def _on(self, date: str) -> str:
         return f"{'on' if self._calendar.unit in ('day', 'hour', 'week') else 'in'} {date}"

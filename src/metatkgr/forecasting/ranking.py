@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Queries
+from metatkgr.evaluation.chunks import in_chunks
 from metatkgr.forecasting.graph import Snapshot
 
 __all__ = ["Ask", "Candidate", "best_candidates", "best_facts"]
@@ -20,6 +21,10 @@ _CELLS = 1 << 22
 """Scores computed in one go; bounds memory."""
 _TIES = 2000
 """So many candidates at the edge of the list are put in order by name."""
+_RELATIONS = 8
+"""So many relations are asked about at first; then twice as many, and so on."""
+_MOST_RELATIONS = 64
+"""At a time."""
 
 Ask = Callable[[Queries], tuple[Tensor, Tensor]]
 """(Q, E) scores and probabilities of questions."""
@@ -45,25 +50,8 @@ def best_candidates(
     Over several moments candidates are ordered by probability, because scores of different
     questions cannot be compared; the earliest of equal moments counts.
     """
-    best: Tensor | None = None
-    block = max(_CELLS // len(snapshot.entities), 1)
-    for begin in range(0, len(moments), block):
-        some = moments[begin : begin + block]
-        scores, chance = ask(_queries(entity, relation, some))
-        if len(moments) == 1:
-            return _top(snapshot, relation, moments, scores[0], chance[0], top)
-        value, place = chance.max(0)
-        score = scores.gather(0, place.unsqueeze(0))[0].double()
-        found = torch.stack([value, score, place.double() + begin])
-        better = None if best is None else found[0] > best[0]
-        best = found if best is None or better is None else torch.where(better, found, best)
-    assert best is not None
-    value, score, place = best
-    order = _top_order(snapshot, value, top)
-    return [
-        Candidate(x, relation, int(moments[int(place[x])]), float(score[x]), float(value[x]))
-        for x in order
-    ]
+    answers = _answers(ask, snapshot, entity, [relation], moments)
+    return _top(snapshot, relation, answers, 0, moments, top)
 
 
 def best_facts(
@@ -77,7 +65,8 @@ def best_facts(
     """The ``top`` next facts over all relations.
 
     A fact's probability is that of its relation times that of the answer given the relation. It is
-    at most the relation's, so relations are asked in order of theirs until no other can matter.
+    at most the relation's, so relations are asked in order of theirs until no other can matter;
+    several at a time, because a model answers many questions in hardly more time than one.
 
     Args:
         ask: scores questions.
@@ -88,31 +77,88 @@ def best_facts(
         top: how many.
     """
     found: list[Candidate] = []
-    for relation in np.argsort(-share, kind="stable").tolist():
-        chance = float(share[relation])
-        if len(found) >= top and found[top - 1].probability >= chance:
-            break
-        found += [
-            Candidate(c.entity, relation, c.step, c.score, chance * c.probability)
-            for c in best_candidates(ask, snapshot, entity, relation, moments, top)
-        ]
-        found.sort(key=lambda c: -c.probability)
-        del found[top:]
+    order = np.argsort(-share, kind="stable")
+    begin, many = 0, _RELATIONS
+    while begin < len(order) and not _settled(found, top, float(share[order[begin]])):
+        relations = order[begin : begin + many].tolist()
+        answers = _answers(ask, snapshot, entity, relations, moments)
+        likeliest = answers.chance.amax(1).tolist()
+        for row, relation in enumerate(relations):
+            chance = float(share[relation])
+            if _settled(found, top, chance * likeliest[row]):
+                continue
+            found += [
+                Candidate(c.entity, relation, c.step, c.score, chance * c.probability)
+                for c in _top(snapshot, relation, answers, row, moments, top)
+            ]
+            found.sort(key=lambda c: -c.probability)
+            del found[top:]
+        begin, many = begin + many, min(2 * many, _MOST_RELATIONS)
     return found
 
 
-def _queries(entity: int, relation: int, moments: IntArray) -> Queries:
-    return Queries(np.full_like(moments, entity), np.full_like(moments, relation), moments)
+def _settled(found: list[Candidate], top: int, most: float) -> bool:
+    """Whether nothing of probability ``most`` or less can enter the list."""
+    return len(found) >= top and found[top - 1].probability >= most
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """All candidates of B relations; of several moments, each at its best."""
+
+    value: Tensor
+    """(B, E) by which candidates are ordered."""
+    score: Tensor
+    """(B, E)."""
+    chance: Tensor
+    """(B, E)."""
+    place: Tensor | None
+    """(B, E) which moment; None: there is one."""
+
+
+def _answers(
+    ask: Ask, snapshot: Snapshot, entity: int, relations: Sequence[int], moments: IntArray
+) -> _Answers:
+    best: list[Tensor] = []
+
+    def look(begin: int, end: int) -> None:
+        some = moments[begin:end]
+        asked = np.repeat(np.array(relations, np.int64), len(some))
+        scores, chance = ask(_queries(entity, asked, np.tile(some, len(relations))))
+        if len(moments) == 1:
+            best[:] = [scores, chance]
+            return
+        shape = (len(relations), len(some), -1)
+        value, place = chance.reshape(shape).max(1)
+        score = scores.reshape(shape).gather(1, place.unsqueeze(1)).squeeze(1).double()
+        found = torch.stack([value, score, place.double() + begin])
+        if best:
+            found = torch.where(found[0] > best[0][0], found, best[0])
+        best[:] = [found]
+
+    size = max(_CELLS // (len(snapshot.entities) * len(relations)), 1)
+    in_chunks(len(moments), size, look)
+    if len(moments) == 1:
+        return _Answers(best[0], best[0], best[1], None)
+    value, score, place = best[0]
+    return _Answers(value, score, value, place)
+
+
+def _queries(entity: int, relations: IntArray, moments: IntArray) -> Queries:
+    return Queries(np.full_like(moments, entity), relations, moments)
 
 
 def _top(
-    snapshot: Snapshot, relation: int, moments: IntArray, scores: Tensor, chance: Tensor, top: int
+    snapshot: Snapshot, relation: int, answers: _Answers, row: int, moments: IntArray, top: int
 ) -> list[Candidate]:
-    step = int(moments[0])
-    order = _top_order(snapshot, scores, top)
-    picked = torch.tensor(order, device=scores.device)
-    columns = zip(order, scores[picked].tolist(), chance[picked].tolist(), strict=True)
-    return [Candidate(x, relation, step, float(score), p) for x, score, p in columns]
+    order = _top_order(snapshot, answers.value[row], top)
+    picked = torch.tensor(order, device=answers.value.device)
+    scores, chances = answers.score[row][picked].tolist(), answers.chance[row][picked].tolist()
+    place = [0.0] * len(order) if answers.place is None else answers.place[row][picked].tolist()
+    return [
+        Candidate(x, relation, int(moments[int(when)]), float(score), chance)
+        for x, score, chance, when in zip(order, scores, chances, place, strict=True)
+    ]
 
 
 def _top_order(snapshot: Snapshot, values: Tensor, top: int) -> list[int]:

@@ -143,7 +143,11 @@ class FactStore:
         if self._is_sqlite:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
             sa.event.listen(self._engine, "begin", _begin_sqlite)
-        self._make_tables()
+        try:
+            self._make_tables()
+        except BaseException:
+            self.close()  # or its connection would hold on to the file
+            raise
 
     @property
     def name(self) -> str:
@@ -181,7 +185,11 @@ class FactStore:
             .limit(limit)
         )
         with self._connection() as connection:
-            return [StoredFact(n, FactRow(*words)) for n, *words in connection.execute(wanted)]
+            found = [StoredFact(n, FactRow(*words)) for n, *words in connection.execute(wanted)]
+        for n, fact in found:
+            if not all(isinstance(text, str) for text in fact):
+                raise StoreError(f"the store {self.name} is damaged: its fact {n} is not of texts")
+        return found
 
     def last(self) -> int:
         """The highest number given out; 0 for an empty store."""
@@ -211,7 +219,8 @@ class FactStore:
         try:
             with self._engine.connect() as connection:
                 yield connection
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
+            # The driver cannot even put some of the errors of a damaged file into words.
             raise self._told(error) from error
 
     @contextmanager
@@ -239,7 +248,7 @@ class FactStore:
                 f"{VERSION}: use the metatkgr that made it, or another store"
             )
 
-    def _told(self, error: sa.exc.SQLAlchemyError) -> StoreError:
+    def _told(self, error: Exception) -> StoreError:
         """A database's error as one line that names the store and not its password."""
         cause = getattr(error, "orig", None) or error
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
@@ -250,7 +259,7 @@ class FactStore:
 
 def _checked(fact: Sequence[str]) -> FactRow:
     """A fact whose texts any database can hold."""
-    if isinstance(fact, str) or len(fact) != len(FactRow._fields):
+    if not isinstance(fact, (tuple, list)) or len(fact) != len(FactRow._fields):
         raise DataError(f"a fact is (subject, relation, object, time), not {fact!r}")
     for what, text in zip(FactRow._fields, fact, strict=True):
         if not isinstance(text, str):

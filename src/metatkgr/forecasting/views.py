@@ -58,11 +58,11 @@ class Reason:
     """Something visible that speaks for a forecast."""
 
     kind: str
-    """'repeat', 'contact', 'path', 'frequency', 'attention', …"""
+    """'repeat', 'contact', 'path', 'frequency', 'fact', 'vectors', …"""
     weight: float
     """Its share in the forecast, 0..1; how it is counted depends on the model."""
     facts: tuple[FactView, ...]
-    """The facts it consists of."""
+    """The facts it consists of; none, where it is about learned vectors."""
     text: str
     """A plain sentence."""
 

@@ -14,6 +14,7 @@ tests, which run over everything registered.
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_type_hints
@@ -153,13 +154,16 @@ class Clue:
     """Something visible that speaks for a candidate, in ids."""
 
     kind: str
-    """'repeat', 'contact', 'path', 'frequency', 'attention', …: what to call it."""
+    """'repeat', 'contact', 'path', 'frequency', 'fact', 'vectors', …: what to call it."""
     weight: float
-    """Its share among all that speaks for the candidate, 0..1."""
+    """Its share among all that speaks for the candidate, 0..1; or, of a 'fact', the share of the
+    candidate's probability that would be lost without it."""
     links: tuple[Link, ...]
     """The facts, the most telling first; of very many, some."""
     count: int
     """How many there are in all (of walks: how many others took them)."""
+    entities: tuple[int, ...] = ()
+    """Whom else it speaks of, where it is not made of facts."""
 
 
 class Explains(ABC):
@@ -248,9 +252,16 @@ def _convert(key: str, value: Any, wanted: Any) -> Any:
         if lowered in ("false", "no", "off", "0"):
             return False
         raise SettingsError(f"{key} is a switch: write true or false, not {value!r}")
-    if wanted in (int, float, str) and not isinstance(value, bool):
+    if wanted in (int, float) and isinstance(value, (int, float, str)):
         try:
-            return wanted(value)
-        except ValueError:
-            raise SettingsError(f"{key} takes {wanted.__name__}, not {value!r}") from None
-    return value
+            number = value if isinstance(value, bool) else wanted(value)
+        except (ValueError, OverflowError):
+            number = None
+        most = math.inf if wanted is float else 2**63
+        fits = number is not None and not isinstance(number, bool) and abs(number) < most
+        # A whole number may be written as 3.0, but 2.5 is not 2.
+        if fits and (isinstance(value, str) or number == value):
+            return number
+    elif wanted not in (int, float) and isinstance(value, wanted):
+        return value
+    raise SettingsError(f"{key} takes {wanted.__name__}, not {str(value)[:80]!r}")

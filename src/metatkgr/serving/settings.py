@@ -29,7 +29,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("body_bytes", "body_seconds", "concurrency", "steps_ahead"):
             value = getattr(self, name)
-            if value <= 0:
+            if not value > 0:  # NaN is not more than 0 either
                 raise SettingsError(f"{name} must be more than 0, not {value}")
 
 

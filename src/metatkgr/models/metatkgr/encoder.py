@@ -34,7 +34,7 @@ from metatkgr.errors import SettingsError
 from metatkgr.models.metatkgr.time_encoding import encode_time, initial_frequency, initial_phase
 from metatkgr.models.translation import relation_vectors, rows_of
 
-__all__ = ["EncoderSettings", "Hop", "Tree", "attention", "encode", "initial_encoder"]
+__all__ = ["EncoderSettings", "Hop", "Tree", "encode", "initial_encoder"]
 
 ATTENTIONS = ("printed", "leaky")
 MESSAGES = ("printed", "residual", "gate")
@@ -193,24 +193,6 @@ def _encode(
     if not residual:
         output = torch.relu(output)
     return output + root if settings.self_term else output
-
-
-def attention(parameters: Mapping[str, Tensor], settings: EncoderSettings, tree: Tree) -> Tensor:
-    """α of the last layer over the roots' neighbours: what an encoded entity looks at.
-
-    Args:
-        parameters: as for :func:`encode`.
-        settings: of the encoder.
-        tree: the roots (...) and their neighbours.
-
-    Returns:
-        (..., b) shares that sum to 1; zeros for a root without neighbours.
-    """
-    layer = settings.layers
-    time = encode_time(tree.ages, parameters["encoder.frequency"], parameters["encoder.phase"])
-    root = _encode(parameters, settings, tree, time, layer - 1, 0, None)
-    neighbour = _encode(parameters, settings, tree, time, layer - 1, 1, None)
-    return _attention(parameters, settings, tree.hops[0], time, root, neighbour, layer)
 
 
 def _attention(

@@ -16,7 +16,6 @@ from metatkgr.graph.index import GraphIndex
 from metatkgr.models.base import Clue, Explains, register
 from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
-from metatkgr.models.metatkgr.attention import attention_clues
 from metatkgr.models.metatkgr.curriculum import (
     BackgroundPhase,
     MetaPhase,
@@ -24,6 +23,7 @@ from metatkgr.models.metatkgr.curriculum import (
     sampler_for,
 )
 from metatkgr.models.metatkgr.encoder import Tree, encode, initial_encoder
+from metatkgr.models.metatkgr.reasons import LeaveOneOut
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
 from metatkgr.models.trainable import Phase, TrainableModel
@@ -61,6 +61,9 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         "intervals": (1, 3, 5),
     }
 
+    _trained: int | None = None
+    """Entities that have a row from training; None: all."""
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a random encoder."""
         d = self.settings.dimension
@@ -78,6 +81,11 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
             stages.append(MetaPhase(weights, problem.train, settings, self.device))
         return stages
 
+    def extend(self, entities: int, *, known: int, supports: Supports) -> None:
+        """See :meth:`TrainableModel.extend`."""
+        super().extend(entities, known=known, supports=supports)
+        self._trained = known
+
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
         self.index_ = GraphIndex.of(visible, device=self.device)
@@ -86,6 +94,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports; parameters are adapted to them when an entity is asked about."""
+        self._given = supports
         self.sampler_ = sampler_for(self.index_, supports, self.settings)
         self.supports_ = SupportTable(
             supports,
@@ -116,7 +125,8 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
             else:
                 for row in rows.tolist():
                     own = {key: value[task[row]] for key, value in adapted.items()}
-                    exact = self._encoded_by(own, batch, int(task[row]), int(moment))
+                    mine = self._own_parameters(own, batch, int(task[row]))
+                    exact = encode(mine, self.settings.encoder, self._tree(int(moment)))
                     scores[row] = score_all(asked[row : row + 1], exact)[0]
         if not self.settings.answers_itself:
             never_itself(scores, torch.from_numpy(queries.entity).to(self.device))
@@ -124,19 +134,36 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
 
     @torch.no_grad()
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
-        """The neighbours that the asking entity looks at most, after adaptation.
-
-        They are the same for every candidate: what is looked at says where the entity is, and the
-        candidates near that place are the forecasts.
-        """
+        """The links without which each candidate would be less likely; see ``reasons.py``."""
         if len(queries) == 0:
             return []
         entity, column = np.unique(queries.entity, return_inverse=True)
-        batch, place = self._batch(queries, entity, column)
-        who, when = queries.entity.tolist(), queries.time.tolist()
-        questions = list(zip(column.tolist(), place.tolist(), who, when, strict=True))
+        batch, _ = self._batch(queries, entity, column)
         adapted = self._adapted(batch)
-        return attention_clues(adapted, self.settings.encoder, batch, questions, self.index_)
+        trained = len(self.weights["entity"]) if self._trained is None else self._trained
+        explainer = LeaveOneOut(self.settings, self.index_, self._given, self.sampler_, trained)
+        result: list[list[Clue]] = [[] for _ in range(len(queries))]
+        relation, answer = queries.relation.tolist(), candidate.tolist()
+        for task, who in enumerate(entity.tolist()):
+            own = self._own_parameters({k: v[task] for k, v in adapted.items()}, batch, task)
+            exact = self.settings.candidates == "exact"
+            for moment in np.unique(queries.time[column == task]).tolist():
+                rows = np.flatnonzero((column == task) & (queries.time == moment)).tolist()
+                if exact:
+                    everyone = encode(own, self.settings.encoder, self._tree(moment))
+                else:
+                    everyone = self._encoded(moment)
+                found = explainer.clues(
+                    who,
+                    moment,
+                    [(relation[row], answer[row]) for row in rows],
+                    own,
+                    own if exact else self.weights,
+                    everyone,
+                )
+                for row, clues in zip(rows, found, strict=True):
+                    result[row] = clues
+        return result
 
     def adapted(self, queries: Queries) -> dict[str, Tensor]:
         """The parameters of each asking entity, in ascending order, after adaptation."""
@@ -200,10 +227,10 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
             self._candidates[moment] = encode(self.weights, self.settings.encoder, tree)
         return self._candidates[moment]
 
-    def _encoded_by(
-        self, own: dict[str, Tensor], batch: TaskBatch, task: int, moment: int
-    ) -> Tensor:
-        """(E, d) all entities at a moment, with one task's own parameters and rows."""
+    def _own_parameters(
+        self, own: dict[str, Tensor], batch: TaskBatch, task: int
+    ) -> dict[str, Tensor]:
+        """One task's own parameters, its rows written into the whole tables."""
         tables = {name: self.weights[name].clone() for name in ("entity", "relation")}
         for name, ids, mask in (
             ("entity", batch.entity_ids, batch.entity_mask),
@@ -211,7 +238,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         ):
             used = mask[task]
             tables[name][ids[task][used]] = own[name][used]
-        return encode(encoder_part(own) | tables, self.settings.encoder, self._tree(moment))
+        return encoder_part(own) | tables
 
     def _tree(self, moment: int) -> Tree:
         """All entities as roots at a moment; nobody sees a support before its time."""

@@ -1,5 +1,6 @@
 // The evidence of one forecast as a small graph: who is asked about, the answer, and what links them.
 import { draw, shorten } from "./dom.js";
+import { arrange, sizeOf } from "./layout.js";
 
 const MOST_LINKS = 9;
 
@@ -86,125 +87,85 @@ function columnsOf(links, entity, answer) {
   return columns;
 }
 
-/** Where every name stands, and how large the picture is; the middle is left to direct links. */
-function layout(columns, width, direct, room, upright) {
-  const places = new Map();
-  const between = columns.slice(1, -1);
-  const lane = 44 + direct * 40;
-  if (upright) {
-    const side = width / 4 - 8;
-    let y = 24;
-    places.set(columns[0][0], { x: width / 2, y });
-    y += 70 + direct * 16;
-    for (const column of between) {
-      column.forEach((name, i) => {
-        places.set(name, { x: i % 2 ? width - side : side, y: y + (i % 2) * 34 });
-        if (i % 2 || i === column.length - 1) y += 80 + direct * 14;
-      });
-    }
-    if (!between.length) y += 30 + direct * 30;
-    for (const name of columns.at(-1)) places.set(name, { x: width / 2, y: y + 6 });
-    return { places, height: y + 36 };
+/** Links between the same two names as one line; every line has its words, asked or known. */
+function bundle(links, asked) {
+  const lines = new Map();
+  for (const link of links) {
+    const key = JSON.stringify([link.subject, link.object].sort());
+    const line = lines.get(key) ?? { from: link.subject, to: link.object, links: [], weight: 0 };
+    line.links.push(link);
+    line.weight = Math.max(line.weight, link.weight);
+    lines.set(key, line);
   }
-  const most = Math.max(0, ...between.map((column) => column.length));
-  const half = Math.ceil(most / 2) * 66;
-  const height = Math.max(130, (most ? lane + 2 * half : lane + 60));
-  columns.forEach((column, n) => {
-    const x = room / 2 + 4 + ((width - room - 8) * n) / (columns.length - 1);
-    column.forEach((name, i) => {
-      const end = n === 0 || n === columns.length - 1;
-      const away = lane / 2 + 33 + Math.floor(i / 2) * 66;
-      places.set(name, { x, y: end ? height / 2 : height / 2 + (i % 2 ? away : -away) });
-    });
+  return [{ from: asked.subject, to: asked.object, links: [asked], asked: true, weight: 1 },
+    ...lines.values()];
+}
+
+/** What is written at a line: one link in two rows, several in a row each. */
+function wordsOf(line, upright, most) {
+  if (line.links.length === 1) {
+    const [{ relation, times }] = line.links;
+    return [shorten(relation, most) + (line.asked ? "?" : ""), shorten(dates(times), most + 6)];
+  }
+  const [there, back] = upright ? "↓↑" : "→←";
+  const mixed = line.links.some(({ subject }) => subject !== line.from);
+  return line.links.map(({ subject, relation, times }) => {
+    const way = mixed ? `${(subject === line.from) === line.onwards ? there : back} ` : "";
+    return `${way}${shorten(relation, most)} ${times.length > 1 ? `${times.length}×` : times[0]}`;
   });
-  return { places, height };
 }
 
 /** A picture of the reasons; `asked` is the forecast fact itself, drawn dashed. */
 export function evidenceGraph(reasons, entity, answer, asked, width) {
   const links = gather(linksOf(reasons), entity, answer);
-  const upright = width < 480;
   const columns = columnsOf(links, entity, answer);
-  const direct = links.filter(({ subject, object }) =>
-    [subject, object].includes(entity) && [subject, object].includes(answer)).length + 1;
-  const room = upright ? Math.min(150, width / 2 - 40)
-    : Math.min(168, width / columns.length - 16);
-  const { places, height } = layout(columns, width, direct, room, upright);
-  const heights = [...places.values()].map((place) => place.y);
-  const top = upright ? 0 : Math.max(0, Math.min(...heights) - Math.max(28, direct * 22));
-  const bottom = upright ? height : Math.min(height, Math.max(...heights) + Math.max(28, direct * 22));
+  const order = new Map(columns.flat().map((name, place) => [name, place]));
+  const lines = bundle(links, { ...asked, times: [asked.time] }).filter(
+    ({ from, to }) => order.has(from) && order.has(to));
+  const write = (upright, most) => {
+    for (const line of lines) {
+      line.onwards = order.get(line.from) <= order.get(line.to);
+      line.words = wordsOf(line, upright, most);
+    }
+  };
+  write(false, 28);
+  // Side by side there must be room for words between the columns.
+  const widest = Math.max(...lines.map((line) => sizeOf(line).wide)) + 14;
+  const spare = (width - (columns.length - 1) * widest) / columns.length;
+  const upright = width < 480 || spare < 84;
+  if (upright) write(true, Math.max(12, Math.floor(width / 18)));
+  const room = Math.min(168, upright ? width / 2 - 40 : spare);
+  const { places, routes, top, bottom } = arrange(columns, lines, width, room, upright);
   const picture = draw("svg", {
     viewBox: `0 ${top} ${width} ${bottom - top}`, role: "img",
     "aria-label": `${links.length} facts that link ${shorten(entity, 60)} and ${shorten(answer, 60)}`,
   });
   picture.append(draw("defs", {}, arrow("arrow", "arrow"), arrow("asked-arrow", "asked-arrow")));
-  const counts = new Map();
-  const labels = [];
-  const all = [{ ...asked, asked: true, times: [asked.time], weight: 1 }, ...links];
-  for (const link of all) {
-    const pair = JSON.stringify([link.subject, link.object].sort());
-    const number = counts.get(pair) ?? 0;
-    counts.set(pair, number + 1);
-    const from = places.get(link.subject);
-    const to = places.get(link.object);
-    if (!from || !to) continue;
-    const { path, at } = curve(from, to, number, room, link.subject < link.object ? 1 : -1, upright);
-    picture.append(draw("path", {
-      d: path, class: link.asked ? "asked" : "edge",
-      "stroke-width": link.asked ? 2 : 1 + 2.5 * Math.min(1, Math.max(0, link.weight)),
-      "marker-end": `url(#${link.asked ? "asked-arrow" : "arrow"})`,
-    }, draw("title", {}, [
-      `${link.subject} ${link.relation} ${link.object} (${dates(link.times)})`,
-      ...(link.names?.length > 2 ? link.names : []),
-    ].join("\n"))));
-    labels.push({ link, at });
-  }
+  routes.forEach(({ path }, n) => picture.append(edge(lines[n], path)));
   for (const [name, place] of places) picture.append(node(name, place, room, entity, answer));
   // Words last, so that no line runs through them.
-  const taken = [...places.values()].map((place) => ({ x: place.x, y: place.y, half: room / 2 }));
-  for (const { link, at } of labels) picture.append(label(link, at, taken, upright));
+  routes.forEach(({ at }, n) => picture.append(label(lines[n], at)));
   return picture;
+}
+
+function edge(line, path) {
+  const head = `url(#${line.asked ? "asked-arrow" : "arrow"})`;
+  return draw("path", {
+    d: path, class: line.asked ? "asked" : "edge",
+    "stroke-width": line.asked ? 2 : 1 + 2.5 * Math.min(1, Math.max(0, line.weight)),
+    "marker-end": line.links.some(({ subject }) => subject === line.from) ? head : null,
+    "marker-start": line.links.some(({ subject }) => subject !== line.from) ? head : null,
+  }, draw("title", {}, line.links.flatMap((link) => [
+    `${link.subject} ${link.relation} ${link.object} (${dates(link.times)})`,
+    ...(link.names?.length > 2 ? link.names : []),
+  ]).join("\n")));
 }
 
 function arrow(id, kind) {
   return draw("marker", {
-    id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, orient: "auto",
-    markerUnits: "userSpaceOnUse",
+    id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9,
+    orient: "auto-start-reverse", markerUnits: "userSpaceOnUse",
   }, draw("path", { d: "M0 0 8 4 0 8z", class: kind }));
-}
-
-/** Where a line from `from` towards `to` leaves the box around `from`. */
-function border(from, to, room) {
-  const dx = to.x - from.x;
-  const dy = to.y - from.y;
-  const scale = Math.min(
-    dx ? (room / 2 + 3) / Math.abs(dx) : Infinity, dy ? 22 / Math.abs(dy) : Infinity, 1);
-  return { x: from.x + dx * scale, y: from.y + dy * scale };
-}
-
-function curve(from, to, number, room, sign, upright) {
-  if (from === to) {
-    const { x, y } = from;
-    return {
-      path: `M${x - 30} ${y - 19} C${x - 50} ${y - 70} ${x + 50} ${y - 70} ${x + 30} ${y - 20}`,
-      at: { x, y: y - 58 },
-    };
-  }
-  const bend = (number % 2 ? -1 : 1) * Math.ceil(number / 2) * 44 * sign;
-  const length = Math.hypot(to.x - from.x, to.y - from.y) || 1;
-  const middle = {
-    x: (from.x + to.x) / 2 - ((to.y - from.y) / length) * bend,
-    y: (from.y + to.y) / 2 + ((to.x - from.x) / length) * bend,
-  };
-  const start = border(from, middle, room);
-  const end = border(to, middle, room);
-  // Side by side there is no room for the words of upright lines: they stand at different heights.
-  const t = upright && number ? 0.5 + (number % 2 ? -0.24 : 0.24) : 0.5;
-  const along = (a, b, c) => (1 - t) ** 2 * a + 2 * t * (1 - t) * b + t ** 2 * c;
-  return {
-    path: `M${start.x} ${start.y} Q${middle.x} ${middle.y} ${end.x} ${end.y}`,
-    at: { x: along(start.x, middle.x, end.x), y: along(start.y, middle.y, end.y) + 2 },
-  };
 }
 
 function node(name, { x, y }, room, entity, answer) {
@@ -223,20 +184,17 @@ function fitting(name, most) {
   return shorten(first, most - (more ?? "").length) + (more ?? "");
 }
 
-function label(link, at, taken, upright) {
-  const most = upright ? 20 : 28;
-  const words = shorten(link.relation, most);
-  const when = shorten(dates(link.times), most + 6);
-  const half = Math.max(words.length, when.length) * 3;
-  const place = { x: at.x, y: at.y, half };
-  const clash = (other) =>
-    Math.abs(other.x - place.x) < other.half + half && Math.abs(other.y - place.y) < 27;
-  for (let tries = 0; tries < 8 && taken.some(clash); tries += 1) {
-    place.y = at.y + (tries % 2 ? -1 : 1) * Math.ceil((tries + 1) / 2) * 14;
-  }
-  taken.push(place);
-  const kind = link.asked ? "asked-text halo" : "small halo";
-  return draw("text", { x: place.x, y: place.y, "text-anchor": "middle", class: kind },
-    draw("tspan", { x: place.x, dy: -2 }, link.asked ? `${words}?` : words),
-    draw("tspan", { x: place.x, dy: 13 }, when));
+function label(line, at) {
+  const { words, asked } = line;
+  const { wide, high } = sizeOf(line);
+  const first = at.y - (words.length - 1) * 6.5 + 4;
+  const kind = asked ? "asked-text words" : "small words";
+  return draw("g", {},
+    // No line shows through the words.
+    draw("rect", {
+      x: at.x - wide / 2 + 2, y: at.y - high / 2 + 4, width: wide - 4, height: high - 8, rx: 4,
+      class: "paper",
+    }),
+    draw("text", { x: at.x, y: first, "text-anchor": "middle", class: kind },
+      ...words.map((row, n) => draw("tspan", { x: at.x, dy: n ? 13 : 0 }, row))));
 }

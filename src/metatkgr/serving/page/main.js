@@ -194,8 +194,9 @@ function choose(i, move) {
 
 function reasonItem(reason) {
   const facts = reason.facts.map((fact) => make("li", {}, `${fact[3]}: ${fact.slice(0, 3).join(" ")}`));
+  const meaning = reason.kind === "fact" ? "how much less likely without it" : "its share in the forecast";
   return make("li", {},
-    make("span", { class: "weight", title: "its share in the forecast" }, percent(reason.weight)),
+    reason.kind === "vectors" ? null : make("span", { class: "weight", title: meaning }, percent(reason.weight)),
     reason.text,
     facts.length ? make("details", {},
       make("summary", {}, facts.length === 1 ? "the fact" : `the ${facts.length} facts`),

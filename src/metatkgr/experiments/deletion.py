@@ -1,0 +1,147 @@
+"""Are the reasons of forecasts reasons? Without its evidence, a forecast must fall.
+
+``python -m metatkgr.experiments.deletion RUN`` prints a table for a trained run, over newcomers of
+meta-test. The facts of a forecast's first reason are removed, or as many random visible facts, or
+as many near at hand; learned vectors stay, all else follows from the facts that are left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.periods import Period, Periods
+from metatkgr.data.tasks import Queries
+from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.views import FactView, Forecast
+from metatkgr.models.base import Model
+from metatkgr.training.runs import load_run
+
+__all__ = ["Asked", "Falls", "falls", "falls_of_model", "main", "newcomer_rows"]
+
+Asked = tuple[str, str, int]
+"""Subject, relation and step of a question."""
+
+
+@dataclass
+class Falls:
+    """How much forecasts fall without some visible facts."""
+
+    own: list[float]
+    """Without the facts of the first reason."""
+    random: list[float]
+    """Without as many other visible facts."""
+    near: list[float]
+    """Without as many near at hand: reasons for the question's other forecasts, and what else its
+    entity did."""
+    unexplained: int
+    """Forecasts without a fact as a reason."""
+
+
+def falls(
+    make: Callable[[Facts], Forecaster],
+    height: Callable[[Forecaster, Asked, Forecast], float],
+    facts: Facts,
+    rows: Iterable[int],
+    place: int,
+) -> Falls:
+    """Remove evidence of the forecast at a place of the list, question by question.
+
+    Args:
+        make: a forecaster over facts.
+        height: how well a forecast stands.
+        facts: the whole graph.
+        rows: facts whose subject, relation and time are asked about.
+        place: 0 for the best forecast.
+    """
+    row_of = {FactView(*facts.describe(row)): row for row in range(len(facts))}
+    generator = np.random.default_rng(0)
+    whole, result = make(facts), Falls([], [], [], 0)
+    for row in rows:
+        subject, relation, _, _ = facts.describe(row)
+        asked = (subject, relation, int(facts.time[row]))
+        found = whole.predict(asked[0], asked[1], at=asked[2], top=10, explain=True)
+        forecast = found[place]
+        if not forecast.reasons or not forecast.reasons[0].facts:
+            result.unexplained += 1
+            continue
+        evidence = [row_of[fact] for fact in forecast.reasons[0].facts]
+        visible = np.setdiff1d(np.flatnonzero(facts.time < asked[2]), evidence)
+        others = generator.choice(visible, len(evidence), replace=False)
+        about = (facts.subject == facts.subject[row]) | (facts.object == facts.subject[row])
+        near = {
+            row_of[fact] for other in found for reason in other.reasons for fact in reason.facts
+        }
+        near |= set(np.flatnonzero(about & (facts.time < asked[2])).tolist())
+        pool = np.array(sorted(near - set(evidence)), np.int64)
+        close = generator.choice(pool, min(len(evidence), len(pool)), replace=False)
+        before = height(whole, asked, forecast)
+        removals = ((evidence, result.own), (others, result.random), (close, result.near))
+        for removed, values in removals:
+            kept = np.setdiff1d(np.arange(len(facts)), removed)
+            values.append(before - height(make(facts.select(kept)), asked, forecast))
+    return result
+
+
+def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], place: int) -> Falls:
+    """The same for a model whose scores are logits, by log-probability.
+
+    What moves it may leave a rank as it is; and calibrated probabilities are rounded to grades.
+    """
+
+    def make(some: Facts) -> Forecaster:
+        # A forecaster takes its model over.
+        return Forecaster.of(deepcopy(model), some, calibration=Calibration("softmax"))
+
+    def log_probability(forecaster: Forecaster, asked: Asked, forecast: Forecast) -> float:
+        find = facts.entities.id
+        forecaster._engine.show(forecaster._graph.snapshot(), find(asked[0]))
+        columns = (find(asked[0]), facts.relations.id(asked[1]), asked[2])
+        scores = forecaster.model.score(Queries(*(np.array([value]) for value in columns)))
+        return float(torch.log_softmax(scores.double(), 1)[0, find(forecast.entity)])
+
+    return falls(make, log_probability, facts, rows, place)
+
+
+def newcomer_rows(facts: Facts, most: int, seed: int = 0) -> list[int]:
+    """Some facts whose subject emerged in the period of meta-test."""
+    newcomer = Periods.of(facts).of_entity[facts.subject] == Period.META_TEST
+    known = np.flatnonzero(newcomer)
+    chosen = np.random.default_rng(seed).choice(known, min(most, len(known)), replace=False)
+    return [int(row) for row in chosen]
+
+
+def main(folder: str, most: int = 60) -> str:
+    """The table of a run, in Markdown."""
+    run = load_run(Path(folder))
+    rows = newcomer_rows(run.facts, most)
+    lines = [
+        f"| {len(rows)} questions | have reasons | mean fall of log p: reason / random / near |"
+        " falls: reason / near | falls more than near |",
+        "|---|---|---|---|---|",
+    ]
+    for place, name in ((0, "first forecast"), (2, "third forecast")):
+        found = falls_of_model(run.model, run.facts, rows, place)
+        if not found.own:
+            lines.append(f"| {name} | 0 % | – | – | – |")
+            continue
+        own, random, near = map(np.array, (found.own, found.random, found.near))
+        lines.append(
+            f"| {name} | {len(own) / len(rows):.0%} | {own.mean():.3f} / {random.mean():.3f} / "
+            f"{near.mean():.3f} | {np.mean(own > 0):.0%} / {np.mean(near > 0):.0%} | "
+            f"{np.mean(own > near):.0%} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(main(sys.argv[1]))
