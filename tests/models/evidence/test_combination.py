@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
+from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
+from metatkgr.graph.history import History
 from metatkgr.models.evidence.combination import (
     combine,
     contributions,
@@ -17,8 +23,10 @@ from metatkgr.models.evidence.combination import (
     lifted,
     penalty,
 )
-from metatkgr.models.evidence.reader import FEATURES
-from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.models.evidence.features import FEATURES, OF_KIND
+from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.settings import KINDS, EvidenceSettings
 from metatkgr.models.evidence.training import lessons, transfer_shares
 from references import ENTITIES, RELATIONS, graphs
 
@@ -39,15 +47,22 @@ def test_a_score_is_the_formula() -> None:
     weights = some_weights(hidden=3)
     features = torch.randn(2, 5, len(FEATURES), generator=GENERATOR)
     relation = torch.tensor([1, 3])
-    scores = combine(weights, features, relation)
+    scores = combine(weights, features, relation, prior=0.7)
     for question in range(2):
         for candidate in range(5):
             z = (features[question, candidate] - weights["evidence.mean"]) / weights[
                 "evidence.deviation"
             ]
-            own = weights["evidence.shared"] + weights["evidence.relation"][relation[question]]
-            hidden = torch.tanh(weights["evidence.inner"].T @ z + weights["evidence.bias"])
-            expected = own @ z + weights["evidence.outer"] @ hidden
+            said = []
+            for member in range(weights["evidence.shared"].shape[0]):
+                shared, inner, bias, outer = (
+                    weights[f"evidence.{name}"][member]
+                    for name in ("shared", "inner", "bias", "outer")
+                )
+                own = shared + weights["evidence.relation"][relation[question]]
+                said.append(own @ z + outer @ torch.tanh(inner.T @ z + bias))
+            walk = features[question, candidate, FEATURES.index("far_place")]
+            expected = sum(said) / len(said) + 0.7 * walk
             torch.testing.assert_close(scores[question, candidate], expected)
 
 
@@ -55,18 +70,18 @@ def test_contributions_of_linear_weights_add_up_to_the_score() -> None:
     weights = some_weights(hidden=0)
     features = torch.randn(2, 5, len(FEATURES), generator=GENERATOR)
     relation = torch.tensor([0, 2])
-    parts = contributions(weights, features, relation)
+    parts = contributions(weights, features, relation, prior=0.5)
     assert parts.shape == features.shape
-    torch.testing.assert_close(parts.sum(-1), combine(weights, features, relation))
+    torch.testing.assert_close(parts.sum(-1), combine(weights, features, relation, prior=0.5))
 
 
 def test_a_repeat_stands_above_all_else_and_the_latest_first() -> None:
-    features = torch.zeros(1, 3, len(FEATURES))
-    link, age = FEATURES.index("link"), FEATURES.index("link_age")
-    features[0, 0, link], features[0, 0, age] = 1, 5.0
-    features[0, 1, link], features[0, 1, age] = 1, 0.5
-    scores = lifted(torch.tensor([[0.0, -40.0, 90.0]]), features)
-    assert scores.argsort(descending=True).tolist() == [[1, 0, 2]]
+    link = torch.tensor([[39, 40, -1, 39, -1]])
+    share = torch.tensor([[0.1, 0.0, 1.0, 0.2, 0.0]])
+    given_scores = torch.tensor([[90.0, -900.0, 99.0, -900.0, -1e3]])
+    scores = lifted(given_scores, link, torch.tensor([42]), share)
+    assert scores.argsort(descending=True).tolist() == [[1, 3, 0, 2, 4]]
+    assert torch.equal(scores[0, [2, 4]].float(), torch.tensor([99.0, -1e3]))
 
 
 def test_weights_of_no_relation_cost_nothing() -> None:
@@ -96,20 +111,104 @@ def test_transfer_is_the_share_of_pairs_linked_by_both(facts: Facts) -> None:
 
 def test_each_support_fact_is_foretold_from_the_earlier_ones_only() -> None:
     problem = Problem.of(simulate(facts=2000, seed=5), shots=3)
-    found = lessons(problem, EvidenceSettings(train_queries=100, earlier_queries=0))
-    assert len(found) == 1 + 3 * 2
-    for lesson in found[1:]:
-        asked = set(lesson.queries.entity.tolist())
-        own = lesson.supports
-        for entity in list(asked)[:20]:
-            row = int(np.flatnonzero(lesson.queries.entity == entity)[0])
-            mine = own.entity == entity
-            assert (own.time[mine] <= lesson.queries.time[row]).all()
-            assert 1 <= int(mine.sum()) <= 2
-    nothing = lessons(
-        problem, EvidenceSettings(train_queries=100, earlier_queries=0, support_share=0.0)
+    few = EvidenceSettings(train_queries=100, earlier_queries=0)
+    for chosen in (few, replace(few, repeats_first=False)):
+        found = lessons(problem, chosen)
+        assert len(found) == 1 + 3 * 2
+        for lesson in found[1:]:
+            asked = set(lesson.queries.entity.tolist())
+            own = lesson.supports
+            for entity in list(asked)[:20]:
+                row = int(np.flatnonzero(lesson.queries.entity == entity)[0])
+                mine = own.entity == entity
+                assert (own.time[mine] <= lesson.queries.time[row]).all()
+                assert 1 <= int(mine.sum()) <= 2
+    assert len(lessons(problem, replace(few, support_share=0.0))) == 1
+
+
+def test_where_repeats_are_first_only_novel_answers_are_learned_from() -> None:
+    problem = Problem.of(simulate(facts=2000, seed=5), shots=3)
+    chosen = EvidenceSettings(train_queries=100, earlier_queries=100, support_queries=30)
+    both = lessons(problem, replace(chosen, repeats_first=False))
+    for found, novel_only in ((lessons(problem, chosen), True), (both, False)):
+        repeats = 0
+        for number, lesson in enumerate(found):
+            assert len(lesson.queries) <= (100 if number < 2 else 30)
+            links = History(lesson.visible, lesson.supports).last_links(lesson.queries)
+            linked = set(zip(links.question.tolist(), links.candidate.tolist(), strict=True))
+            repeats += sum(pair in linked for pair in enumerate(lesson.answer.tolist()))
+        assert (repeats == 0) == novel_only
+
+
+def test_one_link_is_asked_about_three_times_at_most() -> None:
+    problem = Problem.of(simulate(facts=2000, seed=5), shots=1)
+    lesson = lessons(problem, EvidenceSettings(repeats_first=False, earlier_queries=0))[0]
+    columns = (lesson.queries.entity, lesson.queries.relation, lesson.answer)
+    novel: Counter[tuple[int, ...]] = Counter(
+        zip(*(column.tolist() for column in columns), strict=True)
     )
-    assert len(nothing) == 1
+    # Three as novel answers, three as repeats.
+    assert 1 < max(novel.values()) <= 6
+
+
+def test_known_true_answers_are_no_rivals() -> None:
+    problem = Problem.of(simulate(facts=1500, seed=5), shots=2)
+    chosen = EvidenceSettings(train_queries=60, earlier_queries=0)
+    model = EvidenceModel(chosen)
+    known = problem.known
+    model.build(len(known.entities), len(known.relations), GENERATOR)
+    columns = (known.source, known.relation, known.target)
+    true = set(zip(*(column.tolist() for column in columns), strict=True))
+    lesson = lessons(problem, chosen)[0]
+    (phase,) = model.phases(problem)
+    next(iter(phase.batches(GENERATOR)))
+    read = phase._examples  # type: ignore[attr-defined]
+    reader = Reader(
+        lesson.visible,
+        lesson.supports,
+        model.weights["evidence.transfer"].detach(),
+        chosen,
+        torch.device("cpu"),
+    )
+    found = reader.read(lesson.queries, None, torch.from_numpy(lesson.answer))
+    dropped = 0
+    for row in range(len(lesson.queries)):
+        e, r = int(lesson.queries.entity[row]), int(lesson.queries.relation[row])
+        assert read.mask[row, 0]
+        for place in range(1, found.entity.shape[1]):
+            is_true = (e, r, int(found.entity[row, place])) in true
+            assert bool(read.mask[row, place]) == (bool(found.mask[row, place]) and not is_true)
+            dropped += is_true
+    assert dropped > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_left_out_changes_no_score(kind: str) -> None:
+    tasks = Tasks.build(simulate(facts=1500, seed=2), shots=2)
+    relations = 2 * len(tasks.facts.relations)
+    plain, without = EvidenceSettings(), EvidenceSettings(without=kind)
+    asked = tasks.questions[np.arange(20)]
+    features = [
+        Reader(
+            tasks.visible,
+            tasks.supports,
+            torch.zeros(relations, relations),
+            chosen,
+            torch.device("cpu"),
+        )
+        .read(asked, None, None)
+        .features
+        for chosen in (plain, without)
+    ]
+    gone = [FEATURES.index(name) for name in OF_KIND[kind]]
+    assert (features[1][..., gone] == 0).all()
+    kept = [place for place in range(len(FEATURES)) if place not in gone]
+    assert torch.equal(features[0][..., kept], features[1][..., kept])
+
+
+def test_unknown_evidence_cannot_be_left_out() -> None:
+    with pytest.raises(ValueError, match="magic; choose from contact"):
+        EvidenceSettings(without="walks, magic")
 
 
 def test_what_is_learned_from_holds_no_query_of_later_splits() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
-from metatkgr.models.evidence.reader import FEATURES, Reader
+from metatkgr.models.evidence.features import FEATURES
+from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from references import (
     ENTITIES,
@@ -76,7 +77,7 @@ def literal_features(
         "walks": math.log1p(walks),
         "near": math.log(near + 1e-6),
         "far": math.log(far + 1e-6),
-        "far_place": math.log(far + 1e-6) if place else 0.0,
+        "far_place": math.log(far + 1e-6 if place or contact else 1e-7),
         "similar": similar,
         "knows": math.log1p(sum(1 for a, _, _, _ in links if a == e)),
         "linked": float(bool(by_relation)),
@@ -100,6 +101,10 @@ def test_features_are_what_they_say(facts: Facts, visibility: str, shots: int) -
     found = reader.read(asked, similar, None)
     for row in range(len(asked)):
         e, r, t = (int(column[row]) for column in (asked.entity, asked.relation, asked.time))
+        parts = recurrency_parts(literal, Query(e, r, t, answer=-1), ENTITIES, walks=False)
+        for x in range(ENTITIES):
+            # An own support fact of e with itself is read in one direction only.
+            assert x == e or int(found.link[row, x]) == parts[x][0]
         listed = found.entity[row][found.mask[row]].tolist()
         # With lists longer than the graph, everybody else is a candidate, once.
         assert sorted(listed) == [x for x in range(ENTITIES) if x != e]

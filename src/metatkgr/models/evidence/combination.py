@@ -1,10 +1,12 @@
 r"""How evidence is weighed.
 
-.. math:: s(x) = z_x \cdot (w + \Delta_r) + v \cdot \tanh(W z_x + b)
+.. math:: s_m(x) = z_x \cdot (w_m + \Delta_r) + v_m \cdot \tanh(W_m z_x + b_m), \qquad
+    s(x) = \frac{1}{M} \sum_m s_m(x) + \lambda \log p_x
 
 z are the features, brought to mean 0 and deviation 1; w are weights that all relations share, Δ_r
-what is particular to one. The second part lets one kind of evidence change the meaning of another:
-a place in the past means something else for an entity that has left it.
+what is particular to one; p_x is x's share of PageRank, M the number of members, each with weights
+of its own, and λ the weight of the prior. The second part lets one kind of evidence change the
+meaning of another: a place in the past means something else for an entity that has left it.
 """
 
 from __future__ import annotations
@@ -14,13 +16,21 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from metatkgr.models.evidence.reader import FEATURES
+from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings
 
-__all__ = ["combine", "contributions", "initial_weights", "learned", "lifted", "penalty"]
+__all__ = [
+    "combine",
+    "contributions",
+    "initial_weights",
+    "learned",
+    "lifted",
+    "opinions",
+    "penalty",
+]
 
-_LIFT, _LIFT_PER_AGE = 1e4, 1e2
-"""More than any learned score; an age is a logarithm, so no link sinks below what is no link."""
+_LIFT = 1_000_000
+"""More than any learned score."""
 _PRIOR = {"link": 3.0, "contact": 0.5, "far_place": 0.5, "place_season": 0.3}
 """Where learning starts, by feature: about the order of the rules."""
 
@@ -36,9 +46,10 @@ def initial_weights(
         generator: draws the hidden part.
     """
     count = len(FEATURES)
-    shared = torch.zeros(count)
+    members = settings.members
+    shared = torch.zeros(members, count)
     for name, weight in _PRIOR.items():
-        shared[FEATURES.index(name)] = weight
+        shared[:, FEATURES.index(name)] = weight
     weights = {
         "evidence.mean": torch.zeros(count),
         "evidence.deviation": torch.ones(count),
@@ -47,10 +58,10 @@ def initial_weights(
         "evidence.transfer": torch.zeros(relations, relations),
     }
     if settings.hidden:
-        size = (count, settings.hidden)
+        size = (members, count, settings.hidden)
         weights["evidence.inner"] = torch.randn(size, generator=generator) / count**0.5
-        weights["evidence.bias"] = torch.zeros(settings.hidden)
-        weights["evidence.outer"] = torch.zeros(settings.hidden)
+        weights["evidence.bias"] = torch.zeros(members, settings.hidden)
+        weights["evidence.outer"] = torch.zeros(members, settings.hidden)
     return weights
 
 
@@ -65,8 +76,8 @@ def standardised(weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
     return (features - weights["evidence.mean"]) / weights["evidence.deviation"]
 
 
-def combine(weights: Mapping[str, Tensor], features: Tensor, relation: Tensor) -> Tensor:
-    """Scores of candidates.
+def opinions(weights: Mapping[str, Tensor], features: Tensor, relation: Tensor) -> Tensor:
+    """What each member makes of the candidates.
 
     Args:
         weights: as :func:`initial_weights` makes them.
@@ -74,25 +85,50 @@ def combine(weights: Mapping[str, Tensor], features: Tensor, relation: Tensor) -
         relation: (Q,) directed.
 
     Returns:
-        (Q, C) scores.
+        (M, Q, C) scores.
     """
     z = standardised(weights, features)
-    own = weights["evidence.shared"] + weights["evidence.relation"][relation]  # (Q, F)
-    scores = (z @ own.unsqueeze(-1)).squeeze(-1)
+    particular = (z @ weights["evidence.relation"][relation].unsqueeze(-1)).squeeze(-1)
+    scores = torch.movedim(z @ weights["evidence.shared"].T, -1, 0) + particular
     if "evidence.outer" in weights:
-        hidden = torch.tanh(z @ weights["evidence.inner"] + weights["evidence.bias"])
-        scores = scores + hidden @ weights["evidence.outer"]
+        parts = zip(
+            *(weights[f"evidence.{name}"] for name in ("inner", "bias", "outer")), strict=True
+        )
+        hidden = [torch.tanh(z @ inner + bias) @ outer for inner, bias, outer in parts]
+        scores = scores + torch.stack(hidden)
     return scores
 
 
-def lifted(scores: Tensor, features: Tensor) -> Tensor:
-    """Scores (Q, C) with those candidates on top that were linked to e by r, the latest first."""
-    linked = features[..., FEATURES.index("link")]
-    age = features[..., FEATURES.index("link_age")]
-    return scores + linked * (_LIFT - _LIFT_PER_AGE * age)
+def combine(
+    weights: Mapping[str, Tensor], features: Tensor, relation: Tensor, prior: float = 0.0
+) -> Tensor:
+    """Scores of candidates, (Q, C): the mean of the members and ``prior`` times log PageRank."""
+    known = prior * features[..., FEATURES.index("far_place")]
+    return opinions(weights, features, relation).mean(0) + known
 
 
-def contributions(weights: Mapping[str, Tensor], features: Tensor, relation: Tensor) -> Tensor:
+def lifted(scores: Tensor, link: Tensor, time: Tensor, share: Tensor) -> Tensor:
+    """Scores with those on top that were linked to e by r before, the latest first.
+
+    Of several that were linked last at the same step, PageRank decides: the weights know nothing
+    of repeats, as they are learned from novel answers.
+
+    Args:
+        scores: (Q, E).
+        link: (Q, E) last step of such a link, -1: never.
+        time: (Q,) asked.
+        share: (Q, E) of PageRank, 0..1.
+
+    Returns:
+        (Q, E) float64: neither steps nor shares are rounded away.
+    """
+    age = (time.unsqueeze(1) - link).clamp(0, _LIFT // 2)
+    return torch.where(link >= 0, _LIFT - age + share.clamp(max=0.9).double(), scores.double())
+
+
+def contributions(
+    weights: Mapping[str, Tensor], features: Tensor, relation: Tensor, prior: float = 0.0
+) -> Tensor:
     """(Q, C, F) what each kind of evidence adds to a score.
 
     The linear part exactly, the hidden part by its gradient times the feature.
@@ -102,13 +138,16 @@ def contributions(weights: Mapping[str, Tensor], features: Tensor, relation: Ten
         raw = z * weights["evidence.deviation"] + weights["evidence.mean"]
         total = combine(weights, raw, relation).sum()
         (slope,) = torch.autograd.grad(total, z)
-    return (slope * z).detach()
+    found = (slope * z).detach()
+    place = FEATURES.index("far_place")
+    found[..., place] += prior * features[..., place]
+    return found
 
 
 def penalty(weights: Mapping[str, Tensor], settings: EvidenceSettings) -> Tensor:
-    """What keeps a relation's own weights near the shared ones, and the hidden part small."""
+    """What keeps a relation's own weights near the shared ones, and the others small."""
     total = settings.shrinkage * weights["evidence.relation"].square().sum()
     if "evidence.outer" in weights:
-        total = total + 1e-3 * weights["evidence.outer"].square().sum()
-        total = total + 1e-4 * weights["evidence.inner"].square().sum()
+        for name in ("inner", "bias", "outer"):
+            total = total + settings.decay * weights[f"evidence.{name}"].square().sum()
     return total

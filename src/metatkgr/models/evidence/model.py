@@ -11,10 +11,16 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.models.base import register
+from metatkgr.models.base import Clue, Explains, register
 from metatkgr.models.baselines.translation_training import random_tables, translation_start
-from metatkgr.models.evidence.combination import combine, initial_weights, lifted
+from metatkgr.models.evidence.combination import (
+    combine,
+    contributions,
+    initial_weights,
+    lifted,
+)
 from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.reasons import weighed_reasons
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import CombinationPhase, transfer_shares
 from metatkgr.models.trainable import Phase, TrainableModel
@@ -26,14 +32,15 @@ _AT_ONCE = 512
 """Questions read at once; bounds memory."""
 _NO_EVIDENCE = -1e3
 """Below every candidate that something speaks for."""
+_NO_SHARE, _FREQUENCY = 1e-9, 0.1
 
 
 @register
-class EvidenceModel(TrainableModel[EvidenceSettings]):
+class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
     r"""Recurrence, walks, frequency and translation, weighed by what questions have taught.
 
     Candidates that something speaks for are scored by ``combination``; all others stand below
-    them, in the order of how often they stood in this place of the relation.
+    them, in the order of PageRank and of how often they stood in this place of the relation.
 
     Training: TransE on the first fact of each support (so that later ones are new to it), then the
     weights of evidence, then TransE with all K facts.
@@ -89,20 +96,34 @@ class EvidenceModel(TrainableModel[EvidenceSettings]):
             self._score(queries[begin : begin + _AT_ONCE])
             for begin in range(0, len(queries), _AT_ONCE)
         ]
-        return torch.cat([torch.zeros(0, entities, device=self.device), *parts])
+        return torch.cat(parts) if parts else torch.zeros(0, entities, device=self.device)
 
     def _score(self, queries: Queries) -> Tensor:
-        relation = torch.from_numpy(queries.relation).to(self.device)
+        relation, time = (
+            torch.from_numpy(column).to(self.device) for column in (queries.relation, queries.time)
+        )
         found = self.reader_.read(queries, self._similar(queries), None)
         counts = self.reader_.history.place_counts(queries).float()
-        scores = _NO_EVIDENCE + counts / (1 + counts.amax(1, keepdim=True))
-        weighed = combine(self.weights, found.features, relation)
-        if self.settings.repeats_first:
-            weighed = lifted(weighed, found.features)
+        frequency = _FREQUENCY * counts / (1 + counts.amax(1, keepdim=True))
+        scores = _NO_EVIDENCE + (found.share + _NO_SHARE).log() + frequency
+        weighed = combine(self.weights, found.features, relation, self.settings.prior)
         # What stands there already must not be written twice: a repeated candidate writes its own.
         lowest = scores.gather(1, found.entity)
         values = torch.where(found.mask, weighed, lowest)
-        return scores.scatter_reduce(1, found.entity, values, "amax")
+        scores = scores.scatter_reduce(1, found.entity, values, "amax")
+        if self.settings.repeats_first:
+            scores = lifted(scores, found.link, time, found.share)
+        return scores
+
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
+        """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""
+        relation = torch.from_numpy(queries.relation).to(self.device)
+        candidate = candidate.to(self.device)
+        with torch.no_grad():
+            found = self.reader_.read(queries, self._similar(queries), candidate)
+        features = found.features[:, :1]
+        parts = contributions(self.weights, features, relation)[:, 0].cpu()
+        return weighed_reasons(self.reader_.history, queries, candidate, parts)
 
     def _similar(self, queries: Queries) -> Tensor | None:
         """(Q, E) log-softmax of the translation scores."""

@@ -1,12 +1,13 @@
 r"""Evidence for the answers of questions, as numbers: what is visible of e, r and each candidate x.
 
 For a question (e, r, ?, t) the reader picks candidates that something speaks for, and gives each a
-row of :data:`FEATURES`. Ages and counts are in ``log(1 + ·)``, shares of walks in
-``log(· + 10^{-6})``. All of it is read from facts strictly before t, and from e's own support.
+row of numbers, :data:`~metatkgr.models.evidence.features.FEATURES`. All of it is read from facts
+strictly before t, and from e's own support.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,40 +22,14 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.graph.ragged import blocks_by_size, expand_ranges, pack
+from metatkgr.models.evidence.features import DECAYS, FEATURES, OF_KIND
 from metatkgr.models.evidence.settings import EvidenceSettings
 
-__all__ = ["FEATURES", "Candidates", "Reader"]
+__all__ = ["Candidates", "Reader"]
 
-FEATURES = (
-    "link",  # e and x were linked by r
-    "link_age",  # how long ago, the last time
-    "link_count",  # how often
-    "contact",  # they were linked at all
-    "contact_age",  # how long ago, the last time
-    "transfer",  # how often a link as theirs goes with one by r: log of the share
-    "place_count",  # how often x stood in this place of r
-    "place_recent",  # the same, a fact τ steps old counting 1/e; τ = 2,
-    "place_season",  # 10
-    "place_era",  # and 50
-    "place_age",  # how long ago x last stood there
-    "place",  # whether x ever did
-    "age",  # since when x is known
-    "idle",  # how long ago x was last seen
-    "degree",  # how many others x was linked to
-    "cohort",  # how far apart e and x appeared
-    "walks",  # number of walks e -r-> y <-r- z -r-> x
-    "near",  # share of PageRank within 3 steps
-    "far",  # share of PageRank within 12 steps
-    "far_place",  # the same where x stood in this place, else 0
-    "similar",  # log-softmax of the translation score
-    "knows",  # of e: how many visible facts
-    "linked",  # of e: whether it has any link by r
-    "linked_age",  # of e: how long ago the last one was
-)
-"""What each column is; a change of order or number makes trained weights worthless."""
-
-DECAYS = (2.0, 10.0, 50.0)
 _TINY = 1e-6
+_NOT_THERE = math.log(1e-7)
+"""Below every share of walks."""
 _LEAST_TRANSFER = 1e-3
 _LARGEST_EXPANSION = 1 << 22
 _NEVER = 1 << 62
@@ -72,6 +47,10 @@ class Candidates(NamedTuple):
     """(Q, C, F)."""
     mask: Tensor
     """(Q, C) bool; False for a candidate that stands there already, or is none."""
+    link: Tensor
+    """(Q, E) last step at which e was linked to each entity by r; -1: never."""
+    share: Tensor
+    """(Q, E) share of PageRank, 0 for who never stood in this place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,14 +172,16 @@ class Reader:
             "walks": at(walks).log1p(),
             "near": (at(near) + _TINY).log(),
             "far": (at(far) + _TINY).log(),
-            "far_place": place * (at(far) + _TINY).log(),
+            "far_place": torch.where(place | contacted, (at(far) + _TINY).log(), _NOT_THERE),
             "similar": at(similar),
             "knows": facts.log1p().expand_as(chosen),
             "linked": (last_link >= 0).expand_as(chosen),
             "linked_age": ((last_link >= 0) * _age(now - last_link)).expand_as(chosen),
         }
         features = torch.stack([columns[name].float() for name in FEATURES], -1)
-        return Candidates(chosen, features, mask)
+        for kind in self.settings.left_out:
+            features[..., [FEATURES.index(name) for name in OF_KIND[kind]]] = 0.0
+        return Candidates(chosen, features, mask, link, far * stood)
 
     def _past(self, entity: Tensor, time: Tensor) -> _Past:
         """The visible facts of each entity: public ones before its time, and its own support."""

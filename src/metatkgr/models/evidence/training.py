@@ -11,24 +11,27 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.graph.history import History
 from metatkgr.graph.novelty import novel_answers
 from metatkgr.graph.ragged import expand_ranges
-from metatkgr.models.evidence.combination import combine, learned, penalty
-from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.combination import learned, opinions, penalty
+from metatkgr.models.evidence.reader import Candidates, Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import WHOLE, Loss, Part
 
 __all__ = ["CombinationPhase", "transfer_shares"]
 
 _AT_ONCE = 256
+_OF_ONE_LINK = 3
+"""Questions about one link, at most."""
 _SHRINK = 5.0
 """So many links without the other relation are added to each count."""
 
@@ -78,44 +81,72 @@ class Examples(NamedTuple):
 
 def lessons(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list[Lesson]:
     """All questions to learn from."""
-    found = [_of_queries(problem.train, settings.train_queries, seed)]
+    generator = np.random.default_rng(seed)
+    found = [_of_queries(problem.train, settings.train_queries, settings, generator)]
     if settings.earlier_queries:
-        found.append(_of_queries(problem.earlier, settings.earlier_queries, seed))
+        size = settings.earlier_queries
+        found.append(_of_queries(problem.earlier, size, settings, generator))
     if settings.support_share:
         for supports in (problem.train.supports, problem.validation.supports, problem.newest):
-            found += _of_supports(problem.few_shot, supports, settings.support_share)
+            found += _of_supports(problem.few_shot, supports, settings, generator)
     return [lesson for lesson in found if len(lesson.queries)]
 
 
-def _of_queries(tasks: Tasks, size: int, seed: int) -> Lesson:
-    """Some queries, half of them novel as far as there are any."""
-    generator = np.random.default_rng(seed)
+def _of_queries(
+    tasks: Tasks, size: int, settings: EvidenceSettings, generator: np.random.Generator
+) -> Lesson:
+    """Some queries: novel ones, or half of them where repeats have to be weighed too."""
     novel = novel_answers(tasks) if len(tasks.answers) else np.zeros(0, bool)
-    kinds = (np.flatnonzero(novel), np.flatnonzero(~novel))
-    picked = np.sort(np.concatenate([generator.permutation(kind)[: size // 2] for kind in kinds]))
-    question = tasks.answers.question[picked]
-    return Lesson(
-        tasks.visible, tasks.supports, tasks.questions[question], tasks.answers.answer[picked], 1.0
-    )
+    kinds = [np.flatnonzero(novel)]
+    if not settings.repeats_first:
+        kinds.append(np.flatnonzero(~novel))
+    asked = tasks.questions[tasks.answers.question]
+    entities, answer = len(tasks.facts.entities), tasks.answers.answer
+    link = (asked.relation * entities + asked.entity) * entities + answer
+    few = [_few_of_each(generator.permutation(kind), link) for kind in kinds]
+    picked = np.sort(np.concatenate([rows[: size // len(kinds)] for rows in few]))
+    return Lesson(tasks.visible, tasks.supports, asked[picked], answer[picked], 1.0)
 
 
-def _of_supports(visible: VisibleFacts, supports: Supports, weight: float) -> list[Lesson]:
+def _few_of_each(rows: IntArray, link: IntArray) -> IntArray:
+    """The rows without the fourth and later ones of a link: years of one job teach one thing."""
+    order = np.argsort(link[rows], kind="stable")
+    ordered = link[rows][order]
+    kept = np.zeros(len(rows), bool)
+    kept[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered) < _OF_ONE_LINK
+    return rows[kept]
+
+
+def _of_supports(
+    visible: VisibleFacts,
+    supports: Supports,
+    settings: EvidenceSettings,
+    generator: np.random.Generator,
+) -> list[Lesson]:
     """Each support fact but an entity's first, by its place in the support."""
     first = np.searchsorted(supports.entity, supports.entity)
     place = np.arange(len(supports)) - first
     found = []
     for number in range(1, int(place.max(initial=0)) + 1):
-        asked, before = place == number, place < number
-        found.append(
-            Lesson(
-                visible,
-                Supports(*(column[before] for column in _columns(supports))),
-                Queries(supports.entity[asked], supports.relation[asked], supports.time[asked]),
-                supports.other[asked],
-                weight,
-            )
-        )
+        before = Supports(*(column[place < number] for column in _columns(supports)))
+        rows = np.flatnonzero(place == number)
+        asked = Queries(supports.entity[rows], supports.relation[rows], supports.time[rows])
+        answer = supports.other[rows]
+        if settings.repeats_first:
+            novel = ~_linked(History(visible, before), asked, answer)
+            rows = np.flatnonzero(novel)
+        else:
+            rows = np.arange(len(rows))
+        rows = np.sort(generator.permutation(rows)[: settings.support_queries])
+        found.append(Lesson(visible, before, asked[rows], answer[rows], settings.support_share))
     return found
+
+
+def _linked(history: History, asked: Queries, answer: IntArray) -> npt.NDArray[np.bool_]:
+    """(Q,) whether e was visibly linked to the answer by r before."""
+    links = history.last_links(asked)
+    known = (links.question * history.entities + links.candidate).numpy()
+    return np.isin(np.arange(len(answer)) * history.entities + answer, known)
 
 
 def _columns(supports: Supports) -> tuple[IntArray, ...]:
@@ -165,9 +196,10 @@ class CombinationPhase:
         assert self._examples is not None
         rows = batch[part.of(len(batch))]
         features, mask, relation, weight = (column[rows] for column in self._examples)
-        scores = combine(self.weights, features, relation)
+        scores = opinions(self.weights, features, relation)
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2)
-        each = functional.cross_entropy(scores, torch.zeros_like(relation), reduction="none")
+        # Summed over members: each learns as if it were alone.
+        each = -torch.log_softmax(scores, 2)[..., 0].sum(0)
         value = (each * weight).sum() / weight.sum().clamp(min=1e-6)
         return Loss(value + penalty(self.weights, self.settings), {}, part.share(len(batch)))
 
@@ -175,6 +207,12 @@ class CombinationPhase:
     def _read(self) -> Examples:
         """Read the evidence of all questions once; sets the means and deviations of features."""
         parts = []
+        known = self.problem.known
+        relation, source, target = (
+            torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
+            for column in (known.relation, known.source, known.target)
+        )
+        self._known = torch.unique(_cells(relation, source, target, len(known.entities)))
         for lesson in lessons(self.problem, self.settings):
             reader = Reader(
                 lesson.visible,
@@ -190,9 +228,26 @@ class CombinationPhase:
                 found = reader.read(queries, self.similar(queries), answer)
                 relation = torch.from_numpy(queries.relation).to(self.device)
                 weight = torch.full(relation.shape, lesson.weight, device=self.device)
-                parts.append(Examples(found.features, found.mask, relation, weight))
+                mask = found.mask & ~self._true_already(queries, found)
+                mask[:, 0] = True
+                parts.append(Examples(found.features, mask, relation, weight))
         examples = Examples(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
         counted = examples.features[examples.mask]
         self.weights["evidence.mean"].copy_(counted.mean(0))
         self.weights["evidence.deviation"].copy_(counted.std(0).clamp(min=0.05))
         return examples
+
+    def _true_already(self, queries: Queries, found: Candidates) -> Tensor:
+        """(Q, C) other answers that are known to be true at some time: no rivals of this one."""
+        entity, relation = (
+            torch.from_numpy(column).to(self.device).unsqueeze(1)
+            for column in (queries.entity, queries.relation)
+        )
+        cell = _cells(relation, entity, found.entity, len(self.problem.known.entities))
+        place = torch.searchsorted(self._known, cell).clamp(max=max(len(self._known) - 1, 0))
+        known: Tensor = self._known[place] == cell
+        return known
+
+
+def _cells(relation: Tensor, source: Tensor, target: Tensor, entities: int) -> Tensor:
+    return (relation * entities + source) * entities + target

@@ -1,0 +1,94 @@
+"""What a weighed score rests on, as facts one can look at.
+
+The facts are those of the rules (repeats, contacts, walks, frequency), and neighbours that the
+entity and the candidate share, which is what PageRank sees of them; how much each kind counts is
+what the weights make of it: its contribution to the score against that of an average candidate.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metatkgr.data.tasks import Queries
+from metatkgr.graph.history import History
+from metatkgr.models.base import Clue, Link
+from metatkgr.models.baselines.rule_reasons import rule_reasons
+from metatkgr.models.evidence.features import FEATURES, OF_KIND
+
+__all__ = ["weighed_reasons"]
+
+_SHARED = 5
+"""Common neighbours that are told."""
+_REPEAT = 3.0
+"""A repeat stands above all else: it counts so many times as much as all other clues."""
+_LEAST = 0.05
+"""What a kind of clue counts that is there but does not raise the score."""
+_KIND_OF = {"contact": "contact", "path": "walks", "shared": "walks", "frequency": "frequency"}
+
+
+def weighed_reasons(
+    history: History, queries: Queries, candidate: Tensor, contributed: Tensor
+) -> list[list[Clue]]:
+    """Clues of each candidate, the weightiest first; their weights add up to 1.
+
+    Args:
+        history: what is visible.
+        queries: Q questions.
+        candidate: (Q,) one candidate for each.
+        contributed: (Q, F) what each feature adds to the candidate's score.
+    """
+    told = rule_reasons(history, queries, candidate, walks=True)
+    result = []
+    for row, clues in enumerate(told):
+        entity, time = int(queries.entity[row]), int(queries.time[row])
+        clues = [*clues, *_shared(history, entity, int(candidate[row]), time)]
+        result.append(_weighed(clues, contributed[row]))
+    return result
+
+
+def _weighed(clues: list[Clue], contributed: Tensor) -> list[Clue]:
+    kinds = dict.fromkeys(clue.kind for clue in clues)
+    worth = {kind: _worth(kind, contributed) for kind in kinds if kind != "repeat"}
+    if {"path", "shared"} <= set(worth):
+        # Two ways to tell one kind of evidence.
+        worth["path"], worth["shared"] = worth["path"] * 2 / 3, worth["shared"] / 3
+    if "repeat" in kinds:
+        worth["repeat"] = _REPEAT * max(sum(worth.values()), _LEAST)
+    whole = sum(worth.values())
+    # rule_reasons has weights of its own; within a kind only their proportions matter here.
+    of_kind = {kind: sum(c.weight for c in clues if c.kind == kind) for kind in kinds}
+    weighed = [
+        Clue(c.kind, worth[c.kind] / whole * c.weight / of_kind[c.kind], c.links, c.count)
+        for c in clues
+    ]
+    return sorted(weighed, key=lambda clue: -clue.weight)
+
+
+def _worth(kind: str, contributed: Tensor) -> float:
+    columns = [FEATURES.index(name) for name in OF_KIND[_KIND_OF[kind]]]
+    return max(float(contributed[columns].sum()), _LEAST)
+
+
+def _shared(history: History, entity: int, answer: int, time: int) -> list[Clue]:
+    """Neighbours of both, by whatever relation; the latest first."""
+    mine = history.facts_of(entity, None, None, time, own=True)
+    theirs = history.facts_of(answer, None, None, time, own=False)
+    # A neighbour is told by its latest link with each of the two; facts come latest first.
+    last_mine, last_theirs = _first_rows(mine), _first_rows(theirs)
+    common = [x for x in last_mine if x in last_theirs and x not in (entity, answer)]
+    if not common:
+        return []
+    links: list[Link] = []
+    for x in common[:_SHARED]:
+        links.append(Link(entity, last_mine[x][0], x, last_mine[x][1]))
+        links.append(Link(answer, last_theirs[x][0], x, last_theirs[x][1]))
+    return [Clue("shared", 1.0, tuple(links), len(common))]
+
+
+def _first_rows(facts: Tensor) -> dict[int, tuple[int, int]]:
+    """Relation and step of the first row of each other end."""
+    found: dict[int, tuple[int, int]] = {}
+    for relation, other, step in torch.as_tensor(facts).tolist():
+        found.setdefault(other, (relation, step))
+    return found
