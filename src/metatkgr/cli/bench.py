@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Annotated
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from metatkgr.cli import options
 from metatkgr.cli.output import console_for, emit_json, plain_table
+from metatkgr.errors import SettingsError
 
 __all__ = ["bench"]
 
@@ -20,18 +24,35 @@ def bench(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="The best of so many runs counts.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it run?")] = False,
+    scale: Annotated[
+        bool,
+        typer.Option("--scale", help="Growth curves instead: each part at 10^4, 10^5, … facts."),
+    ] = False,
+    largest: Annotated[
+        int, typer.Option(help="With --scale: facts of the largest world; 10^8 take 20 GB of disk.")
+    ] = 10_000_000,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --scale: where the worlds go and stay, so that a run can be gone on with."
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="With --scale: folder for the figure (SVG and PNG).")
+    ] = None,
     json_out: options.JsonOut = None,
 ) -> None:
     """Measure speed and memory against a reference in the same run.
 
     Times on a shared machine are noisy: read the ratios.
     """
-    import numpy
-    import torch
-
+    if scale:
+        if names or quick:
+            raise SettingsError("--scale measures all parts: leave out the names and --quick")
+        _scale(largest, folder, figures, json_out)
+        return
     from metatkgr.benchmarks import Measurement, Workload, available
     from metatkgr.errors import UnknownNameError
-    from metatkgr.version import __version__
 
     known = available()
     for name in names or []:
@@ -50,15 +71,57 @@ def bench(
     console.print(plain_table("Benchmarks", ["what", "ours", "the reference needs"], rows))
     for note in dict.fromkeys(f"{m.name}: {m.note}" for m in measured):
         console.print(f"  {note}")
-    emit_json(
-        json_out,
-        {
-            "version": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": numpy.__version__,
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "measurements": [m.to_json() for m in measured],
-        },
+    emit_json(json_out, {**_machine(), "measurements": [m.to_json() for m in measured]})
+
+
+def _machine() -> dict[str, Any]:
+    """What the numbers were measured with."""
+    import numpy
+    import torch
+
+    from metatkgr.version import __version__
+
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _scale(largest: int, folder: Path | None, figures: Path | None, json_out: str | None) -> None:
+    """Growth curves."""
+    from metatkgr.benchmarks.scale import (
+        draw,
+        in_microseconds,
+        measure,
+        save_figure,
+        sizes_up_to,
+        summary,
     )
+
+    console = console_for(json_out)
+    sizes = sizes_up_to(largest)
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        with console.status("…") as status:
+            results = measure(sizes, folder, status.update)
+    rows = summary(results)
+    cells = []
+    for row in rows:
+        each = [in_microseconds(seconds) for seconds in row["cpu_seconds_per_unit"]]
+        grows = "-" if row["exponent"] is None else f"{row['exponent']:.2f}"
+        peak = f"{max(row['peak_megabytes']):.0f}"
+        cells.append([row["part"], *each, grows, peak])
+    columns = [""] + [f"10^{len(str(size)) - 1}" for size in sizes] + ["grows", "MB"]
+    title = "Processor time of one unit in µs by facts, growth exponent, peak memory"
+    console.print(plain_table(title, columns, cells))
+    for row in rows:
+        console.print(f"  {row['part']} ({row['unit']}): {row['growth']}; {row['why']}")
+    if figures is not None:
+        for file in save_figure(draw(rows), figures):
+            console.print(str(file))
+    emit_json(json_out, {**_machine(), "threads": 1, "growth": rows, "measurements": results})

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from metatkgr.data import sources
 from metatkgr.data.facts import Facts
+from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.errors import SettingsError
 
 __all__ = ["Reading", "reads_data"]
@@ -122,13 +123,18 @@ class Reading:
     def load(self, data: str, console: Console) -> Facts:
         """Load DATA; where bad rows were to be skipped, tell about them and write the report."""
         facts, rows = sources.load_with_report(data, **self.fields)
-        if rows is not None and self.fields.get("skip_bad_rows"):
+        if rows is not None:
+            self.tell(rows, console)
+        return facts
+
+    def tell(self, rows: BadRows, console: Console) -> None:
+        """Where bad rows were to be skipped, tell about them and write the report."""
+        if self.fields.get("skip_bad_rows"):
             rows.write(self.report)
             console.print(
                 f"Skipped {rows.total:,} of {rows.rows_in_file:,} rows; see {self.report}.",
                 style="yellow",
             )
-        return facts
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:

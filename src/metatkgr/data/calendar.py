@@ -22,6 +22,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from numbers import Integral
 
 from metatkgr.errors import DataError
 
@@ -88,6 +89,9 @@ class Calendar:
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise DataError(f"unknown time unit {self.unit!r}; choose one of {', '.join(UNITS)}")
+        for name, value in (("origin", self.origin), ("stride", self.stride)):
+            if isinstance(value, bool) or not isinstance(value, Integral) or abs(value) > 10**16:
+                raise DataError(f"a calendar's {name} is a whole number, not {str(value)[:80]!r}")
         if self.stride < 1:
             raise DataError(f"a calendar's stride must be at least 1, not {self.stride}")
 

@@ -17,6 +17,9 @@ __all__ = ["Facts", "IntArray", "Vocabulary"]
 
 IntArray = npt.NDArray[np.int64]
 
+_LATEST = 10**15 * 2 + 1
+"""Steps that a graph may span: raw times are at most 10^15 either side of zero."""
+
 
 class Vocabulary(Sequence[str]):
     """Names of entities or relations; the position of a name is its id.
@@ -75,6 +78,18 @@ class Vocabulary(Sequence[str]):
                 return known[name]
         return None
 
+    def check(self) -> None:
+        """Raise a DataError unless names are distinct texts and ids are theirs."""
+        size = len(self.names)
+        texts = (*self.names, *self.labels.values(), *self.aliases)
+        if not size or not all(isinstance(text, str) for text in texts):
+            raise DataError("a vocabulary is made of texts, at least one")
+        if len(set(self.names)) != size:
+            raise DataError("two names of a vocabulary are the same")
+        for number in (*self.labels, *self.aliases.values()):
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < size:
+                raise DataError(f"{str(number)[:80]!r} is no id of a vocabulary of {size:,} names")
+
     def label(self, number: int) -> str:
         """What to show a person for ``number``."""
         return self.labels.get(int(number), self.names[int(number)])
@@ -93,7 +108,7 @@ def _pack(columns: Sequence[tuple[IntArray, int]]) -> IntArray | None:
     return key
 
 
-def _first_of_each(columns: Sequence[tuple[IntArray, int]]) -> IntArray:
+def first_of_each(columns: Sequence[tuple[IntArray, int]]) -> IntArray:
     """Ascending positions of the first occurrence of each distinct row."""
     key = _pack(columns)
     if key is not None:
@@ -183,7 +198,7 @@ class Facts:
         origin = int(raw[0])
         stride = max(int(np.gcd.reduce(raw - origin)), 1)
         step = (raw - origin) // stride
-        keep = _first_of_each(
+        keep = first_of_each(
             [(step, int(step[-1]) + 1), (r, len(relations)), (s, len(entities)), (o, len(entities))]
         )
         return cls(
@@ -197,6 +212,31 @@ class Facts:
             name,
             law,
         )
+
+    def check(self) -> None:
+        """Raise a DataError where an invariant does not hold; for facts that others have written.
+
+        Whether rows repeat is not looked at: nothing breaks if they do.
+        """
+        columns = (self.subject, self.relation, self.object, self.time)
+        if any(c.dtype != np.int64 or c.ndim != 1 or len(c) != len(self.time) for c in columns):
+            raise DataError("the columns are not int64 of one length")
+        if len(self.time) == 0:
+            raise DataError("there are no facts")
+        for names in (self.entities, self.relations):
+            names.check()
+        for what, column, size in (
+            ("a subject's id", self.subject, len(self.entities)),
+            ("a relation's id", self.relation, len(self.relations)),
+            ("an object's id", self.object, len(self.entities)),
+            ("a time", self.time, _LATEST),
+        ):
+            if int(column.min()) < 0 or int(column.max()) >= size:
+                raise DataError(f"{what} is not between 0 and {size - 1:,}")
+        if bool((self.time[1:] < self.time[:-1]).any()):
+            raise DataError("the facts are not in the order of their times")
+        if not isinstance(self.name, str):
+            raise DataError(f"the name {self.name!r} is no text")
 
     def __len__(self) -> int:
         return len(self.time)

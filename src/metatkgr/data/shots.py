@@ -13,6 +13,8 @@ __all__ = ["Shots"]
 
 _RANDOM = (1, 5)
 """The range that is meant by 'random'."""
+_DIGITS = 9
+"""Of a number of shots, at most."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,10 @@ class Shots:
         """From 3, '3', '1-5' or 'random' (1-5)."""
         if isinstance(text, Shots):
             return text
-        if isinstance(text, int | np.integer):
+        if isinstance(text, int | np.integer) and not isinstance(text, bool):
             return cls(int(text), int(text))
+        if not isinstance(text, str):
+            raise SettingsError(f"shots are a number, a range as 1-5, or 'random', not {text!r}")
         plain = text.strip().lower()
         if plain == "random":
             return cls(*_RANDOM)
@@ -45,6 +49,8 @@ class Shots:
         numbers = [first, last] if dash else [first, first]
         if not all(number.strip().isdecimal() for number in numbers):
             raise SettingsError(f"shots are a number, a range as 1-5, or 'random', not {text!r}")
+        if max(map(len, numbers)) > _DIGITS:
+            raise SettingsError(f"no entity has so many first facts: {text[:40]!r}")
         return cls(*map(int, numbers))
 
     @property

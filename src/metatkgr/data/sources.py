@@ -38,13 +38,25 @@ def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
                 "cannot be chosen for it"
             )
         return (_world(data) if is_world else catalog.load(data)), None
-    path = Path(data).expanduser()
-    if not path.exists():
+    try:
+        path = Path(data).expanduser()
+        there = path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(f"cannot open {data[:200]!r}: {error}") from None
+    if not there:
         if len(path.parts) == 1 and not path.suffix:
             raise UnknownNameError("dataset or path", data, [*catalog.entries(), WORLD])
         raise DataError(f"there is no file or folder {data}")
+    from metatkgr.data.large.store import FactStore
     from metatkgr.data.readers import ReadOptions, read_facts_with_report
 
+    if FactStore.is_at(path):
+        if reading:
+            raise SettingsError(
+                f"{data} was read when it was ingested: {', '.join(sorted(reading))} "
+                "cannot be chosen any more"
+            )
+        return FactStore(path).facts(), None
     facts, rows = read_facts_with_report(path, ReadOptions.of(None, reading))
     return _with_law(facts, path), rows
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -22,11 +22,47 @@ from metatkgr.errors import DataError
 from metatkgr.files import atomic_path
 from metatkgr.graph.ragged import pack
 
-__all__ = ["GraphIndex"]
+__all__ = ["GraphIndex", "LinkIndex", "index_header"]
 
 _FORMAT, _VERSION = "metatkgr graph index", "1"
 _COLUMNS = ("key", "relation", "target", "start")
 _SIZES = ("entities", "relations", "steps")
+
+
+def index_header(entities: int, relations: int, steps: int) -> dict[str, str]:
+    """What the file of an index with these sizes says about itself; ``relations`` is 2R."""
+    sizes = zip(_SIZES, map(str, (entities, relations, steps)), strict=True)
+    return {"format": _FORMAT, "version": _VERSION, **dict(sizes)}
+
+
+class LinkIndex(Protocol):
+    """What a sampler asks of an index; :class:`GraphIndex` says what each means."""
+
+    @property
+    def entities(self) -> int:
+        """E."""
+
+    @property
+    def relations(self) -> int:
+        """2R."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the index lives."""
+
+    def before(
+        self, entity: Tensor, time: Tensor, window: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Where the links of each entity strictly before a time lie."""
+
+    def targets(self, source: Tensor, position: Tensor, mask: Tensor) -> Tensor:
+        """The entities that links lead to."""
+
+    def about(self, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Relation and time of single links."""
+
+    def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Links by their position."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +184,16 @@ class GraphIndex:
         """(Q,) position of the first link of ``entity`` at or after ``time``."""
         return torch.searchsorted(self.key, entity * self.steps + time.clamp(0, self.steps - 1))
 
+    def targets(self, source: Tensor, position: Tensor, mask: Tensor) -> Tensor:
+        """(Q, b) the entities that links lead to; the arguments are those of :meth:`read`."""
+        if not len(self):
+            return position * 0
+        return self.target.index_select(0, (position * mask).view(-1)).view(position.shape)
+
+    def about(self, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        """(L,) relation and time of links given by source and position, (L,) each."""
+        return self.relation[position], self.key[position] - source * self.steps
+
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Links by their position.
 
@@ -174,9 +220,9 @@ class GraphIndex:
         from safetensors.torch import save_file
 
         tensors = {name: getattr(self, name).cpu().contiguous() for name in _COLUMNS}
-        about = {name: str(getattr(self, name)) for name in _SIZES}
+        about = index_header(*(getattr(self, name) for name in _SIZES))
         with atomic_path(path) as temporary:
-            save_file(tensors, temporary, {"format": _FORMAT, "version": _VERSION, **about})
+            save_file(tensors, temporary, about)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports
 from metatkgr.errors import SettingsError, UnknownNameError
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import GraphIndex, LinkIndex
 
 __all__ = [
     "SAMPLERS",
@@ -117,7 +117,7 @@ class Sampler(ABC):
 
     def __init__(
         self,
-        index: GraphIndex,
+        index: LinkIndex,
         supports: Supports,
         *,
         budget: int = 16,
@@ -285,7 +285,7 @@ class BreadthFirstSampler(Sampler):
         low, high = self.index.before(taken, time, self.window)
         position = (high - 1)[:, None] - self._slot  # (A, b)
         new = position >= low[:, None]
-        target = self.index.target.index_select(0, (position * new).view(-1)).view(new.shape)
+        target = self.index.targets(taken, position, new)
         for before in earlier:
             new &= target != before[:, None]
         place = new.cumsum(1) + (count[rows] - 1)[:, None]
@@ -296,8 +296,9 @@ class BreadthFirstSampler(Sampler):
         link = position.view(-1)[kept]
         source = taken[kept // self.budget]
         found.entity.view(-1)[slot] = target.view(-1)[kept]
-        found.relation.view(-1)[slot] = self.index.relation[link]
-        found.time.view(-1)[slot] = self.index.key[link] - source * self.index.steps
+        relation, when = self.index.about(source, link)
+        found.relation.view(-1)[slot] = relation
+        found.time.view(-1)[slot] = when
 
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -308,7 +309,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
 
 def create_sampler(
     name: str,
-    index: GraphIndex,
+    index: LinkIndex,
     supports: Supports,
     *,
     budget: int = 16,

@@ -161,7 +161,8 @@ def test_both_layers_are_the_equations_applied_node_by_node() -> None:
     tree = task_tree(sampler.sample, entity.unsqueeze(0), time.unsqueeze(0), own=False)
     own = parameters["entity"][tree.entity]
     close(encode(shared(parameters), parameters, tree, own).squeeze(0), expected)
-    close(SharedEncoder(parameters, sampler).encode(entity, time), expected)
+    assert isinstance(sampler.index, GraphIndex)
+    close(SharedEncoder(parameters, sampler.index, sampler).encode(entity, time), expected)
 
 
 def support(parameters: dict[str, Tensor]) -> tuple[SupportFacts, int, list[int]]:

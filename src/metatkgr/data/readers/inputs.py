@@ -19,7 +19,7 @@ from metatkgr.data.readers.tables import is_frame, rows_of_frame, rows_of_parque
 from metatkgr.data.readers.vocabularies import ENTITY_FILE, RELATION_FILE
 from metatkgr.errors import DataError
 
-__all__ = ["Opened", "open_input", "rows_of_text"]
+__all__ = ["Opened", "files_of", "kind_of_file", "open_input", "rows_of_text"]
 
 _TEXT = (".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".zst")
@@ -60,7 +60,7 @@ def _open_path(path: Path, options: ReadOptions) -> Opened:
         path = path.expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
         exists = is_folder or is_file or path.exists()
-        files = _files_of(path) if is_folder else [path]
+        files = files_of(path) if is_folder else [path]
     except (OSError, ValueError, RuntimeError) as error:
         raise DataError(f"cannot open {str(path)!r}: {error}") from None
     if not exists:
@@ -68,12 +68,12 @@ def _open_path(path: Path, options: ReadOptions) -> Opened:
     if not is_folder and not is_file:
         raise DataError(f"{path} is neither a file nor a folder")
     parts = [_rows_of_file(file, options) for file in files]
-    plain = path.resolve().name if is_folder else _kind_of(path)[0]
+    plain = path.resolve().name if is_folder else kind_of_file(path)[0]
     folder = path if is_folder else path.parent
     return Opened(str(path), options.name or plain, parts, folder)
 
 
-def _kind_of(path: Path) -> tuple[str, str, str]:
+def kind_of_file(path: Path) -> tuple[str, str, str]:
     """Plain name, suffix and compression of a file; the suffix is empty if it isn't supported."""
     name = path.name
     compression = next((end for end in _COMPRESSED if name.lower().endswith(end)), "")
@@ -83,18 +83,18 @@ def _kind_of(path: Path) -> tuple[str, str, str]:
     return name[: len(name) - len(suffix)], suffix, compression
 
 
-def _files_of(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
     """The data files of a folder: train, valid and test, or else the only one."""
     candidates = [
         path
         for path in sorted(folder.iterdir())
-        if _kind_of(path)[1]
+        if kind_of_file(path)[1]
         and path.name.lower() not in (ENTITY_FILE, RELATION_FILE)
         and not path.name.startswith(".")
     ]
     splits = []
     for names in _SPLITS:
-        same = [path for path in candidates if _kind_of(path)[0].lower() in names]
+        same = [path for path in candidates if kind_of_file(path)[0].lower() in names]
         if len(same) > 1:
             shown = " and ".join(path.name for path in same)
             raise DataError(f"{folder} has both {shown}: keep one of them")
@@ -114,7 +114,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _rows_of_file(path: Path, options: ReadOptions) -> Rows:
-    _, suffix, compression = _kind_of(path)
+    _, suffix, compression = kind_of_file(path)
     if not suffix:
         raise DataError(f"cannot tell what {path} is by its name: files may be {_SUFFIXES}")
     if not path.is_file():

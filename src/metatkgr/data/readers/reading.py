@@ -35,6 +35,7 @@ from metatkgr.errors import DataError, SettingsError
 
 __all__ = [
     "RawFacts",
+    "facts_of_rows",
     "read_facts",
     "read_facts_with_report",
     "read_raw_facts",
@@ -133,7 +134,7 @@ def read_raw_facts(
         raise BadRowsError(report, "No row can be read: check the options that say how to.")
     if report.total and not options.skip_bad_rows:
         raise BadRowsError(report, "Correct them, or use --skip-bad-rows to go on without them.")
-    row, time = _facts_of_rows(checked, options.clip, opened.label)
+    row, time = facts_of_rows(checked, options.clip, opened.label)
     used = row[np.flatnonzero(np.diff(row, prepend=-1))]  # rows never decrease
     report = replace(report, outside=report.rows_read - len(used))
     if len(used) == 0:
@@ -169,7 +170,7 @@ def _vocabularies(
     return entities, relations
 
 
-def _facts_of_rows(
+def facts_of_rows(
     rows: CheckedRows, clip: tuple[str, str] | None, source: str
 ) -> tuple[IntArray, IntArray]:
     """Row and raw time of every fact: one each for points in time, many for intervals."""

@@ -48,12 +48,14 @@ class SharedEncoder:
 
     Args:
         weights: tables and ``encoder.*``.
-        sampler: of neighbours.
+        index: of all links.
+        sampler: of neighbours, from that index.
     """
 
-    def __init__(self, weights: Mapping[str, Tensor], sampler: RecentSampler) -> None:
+    def __init__(
+        self, weights: Mapping[str, Tensor], index: GraphIndex, sampler: RecentSampler
+    ) -> None:
         self.weights, self.sampler, self.parameters = weights, sampler, shared(weights)
-        index = sampler.index
         self.steps = index.steps
         key = torch.unique(index.target * index.steps + index.key % index.steps)
         # Never empty, so that there is something to look up where nothing was found.
@@ -160,7 +162,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         """Keep the supports; fast weights are made when an entity is first asked about."""
         entities = len(self.weights["entity"])
         self.sampler_ = RecentSampler(self.index_, supports, budget=self.settings.budget)
-        self.shared_ = SharedEncoder(self.weights, self.sampler_)
+        self.shared_ = SharedEncoder(self.weights, self.index_, self.sampler_)
         self.supports_ = SupportTable(
             supports, entities=entities, negatives=self.settings.support_negatives
         )

@@ -1,0 +1,251 @@
+"""What ``metatkgr bench --scale`` measures at each size.
+
+A part is a function of a folder, a number of facts and a clock; it finds in the folder what the
+parts before it have made, lets the clock run during what is to be measured, and says how many of
+which unit it dealt with.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metatkgr.data.large.ingest import ingest
+from metatkgr.data.large.store import FactStore
+from metatkgr.data.visibility import Supports
+from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.in_blocks import best_in_blocks, ranks_in_blocks, true_answers_of
+from metatkgr.graph.build import build_index
+from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.layers import GrowingIndex
+from metatkgr.graph.sampler import BreadthFirstSampler
+from metatkgr.models.metatkgr.adaptation import adapt, query_loss
+from metatkgr.models.metatkgr.encoder import EncoderSettings, initial_encoder
+from metatkgr.models.metatkgr.losses import LossSettings
+from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch
+from metatkgr.models.translation import relation_vectors, score_all
+from metatkgr.training.row_table import RowTable
+from metatkgr.training.triples_on_disk import DiskTriples, DiskTripleSettings
+
+__all__ = ["PARTS", "WORLD", "Clock"]
+
+_DIMENSION = 64
+_BUDGET = 16
+_NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
+WORLD, _STORE, _INDEX, _TABLES = "world.parquet", "facts", "index.safetensors", "tables"
+
+
+@dataclass
+class Clock:
+    """Times the middle of a part, without its preparations."""
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+
+    def __enter__(self) -> Clock:
+        self._begin = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.perf_counter() - self._begin[0]
+        self.cpu += time.process_time() - self._begin[1]
+
+
+Part = Callable[[Path, int, Clock], tuple[int, str]]
+PARTS: dict[str, Part] = {}
+"""What is measured, in the order in which the parts need each other."""
+
+
+def _part(name: str) -> Callable[[Part], Part]:
+    def keep(function: Part) -> Part:
+        PARTS[name] = function
+        return function
+
+    return keep
+
+
+@_part("ingest")
+def _ingest(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
+    from pyarrow import parquet  # noqa: F401 - importing it is not part of reading
+
+    shutil.rmtree(folder / _STORE, ignore_errors=True)
+    with clock:
+        ingest([folder / WORLD], folder / _STORE)
+    return facts, "fact"
+
+
+@_part("index")
+def _index(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
+    store = FactStore(folder / _STORE)
+    with clock:
+        build_index(
+            folder / _INDEX,
+            store.blocks,
+            entities=len(store.entities),
+            relations=len(store.relations),
+            steps=store.steps,
+        )
+    return facts, "fact"
+
+
+@_part("sample")
+def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
+    """Batches of 4,096 roots: the ends of facts drawn at random, at their times."""
+    store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
+    generator = torch.Generator().manual_seed(0)
+    found = 0
+    for number in range(40):
+        subject, _, other, when = _drawn(store, 2048, generator)
+        entity, moment = torch.cat([subject, other]), torch.cat([when, when])
+        if number < 10:
+            sampler.sample(entity, moment)  # the first ones wait for the disk
+            continue
+        with clock:
+            neighbours = sampler.sample(entity, moment)
+        found += int(neighbours.mask.sum())
+    return found, "neighbour"
+
+
+@_part("step, TransE")
+def _triple_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
+    """Batches of 1,024 facts, tables on disk."""
+    shutil.rmtree(folder / _TABLES, ignore_errors=True)
+    settings = DiskTripleSettings(dimension=_DIMENSION)
+    learning = DiskTriples(FactStore(folder / _STORE), folder / _TABLES, settings)
+    batches = learning.batches()
+    seen = 0
+    for number, batch in enumerate(batches):
+        if number < 5:
+            learning.step(*batch)
+            continue
+        if number == 55:
+            break
+        with clock:
+            learning.step(*batch)
+        seen += len(batch[0])
+    return max(seen, 1), "fact"
+
+
+@_part("step, MetaTKGR")
+def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
+    """Batches of 32 tasks, 3 supports and 8 queries each, neighbours from the mapped index."""
+    store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
+    tables = _tables(folder)
+    generator = torch.Generator().manual_seed(0)
+    settings = EncoderSettings(dimension=_DIMENSION, message="gate", dropout=0.0)
+    encoder = {k: v.requires_grad_() for k, v in initial_encoder(settings, generator).items()}
+    optimiser = torch.optim.Adam(encoder.values())
+    tasks, rounds = 32, 8
+
+    def step() -> None:
+        batch = TaskBatch.build(
+            _padded(store, tasks, 3, generator),
+            _padded(store, tasks, 8, generator),
+            sampler.sample,
+            entities=index.entities,
+            relations=index.relations // 2,
+        )
+        rows = {key: value.requires_grad_() for key, value in batch.rows(tables).items()}
+        loss = LossSettings()
+        adapted = adapt(encoder, rows, batch.support, settings, loss, learning_rate=0.01)
+        optimiser.zero_grad()
+        query_loss(adapted, batch.query, settings, loss).mean().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+    for number in range(2 + rounds):
+        if number < 2:
+            step()
+            continue
+        with clock:
+            step()
+    return tasks * rounds, "task"
+
+
+@_part("evaluate")
+def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
+    """64 questions: all entities scored by translation, both filters."""
+    store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
+    tables = _tables(folder)
+    generator = torch.Generator().manual_seed(0)
+    for number in range(2):
+        entity, relation, answer, when = _drawn(store, 64, generator)
+        vector = relation_vectors(tables["relation"], relation)
+        points = tables["entity"][entity] + vector
+        with clock if number else Clock():
+            filters = [true_answers_of(index, entity, relation, when, name) for name in FILTERS]
+            ranks_in_blocks(
+                _scores(points, tables["entity"]),
+                index.entities,
+                torch.arange(len(entity)),
+                answer,
+                filters,
+            )
+    return 64, "question"
+
+
+@_part("predict")
+def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
+    """Newcomers with 3 facts: append them, place them, read around them, rank all entities."""
+    store = FactStore(folder / _STORE)
+    index = GrowingIndex(GraphIndex.open(folder / _INDEX))
+    tables = _tables(folder)
+    known, now = len(store.entities), store.steps - 1
+    generator = torch.Generator().manual_seed(0)
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
+    newcomers = 10
+    for number in range(newcomers + 2):
+        _, relation, other, _ = _drawn(store, 3, generator)
+        new = torch.full_like(other, known + number)
+        with clock if number >= 2 else Clock():
+            time_ = torch.full_like(other, now)
+            columns = [c.numpy() for c in (new, relation, other, time_)]
+            index.append(columns, entities=known + number + 1)
+            vector = relation_vectors(tables["relation"], relation)
+            place = (tables["entity"][other] - vector).mean(0)
+            sampler.sample(new[:1], time_[:1] + 1, own=False)
+            best_in_blocks(_scores(place[None] + vector[:1], tables["entity"]), known, 10)
+    return newcomers, "newcomer"
+
+
+def _scores(points: Tensor, table: Tensor) -> Callable[[int, int], Tensor]:
+    """Translation scores of a range of candidates for (Q, d) points."""
+    return lambda low, high: score_all(points, table[low:high])
+
+
+def _drawn(
+    store: FactStore, count: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(n,) subjects, relations, objects, steps of facts drawn at random."""
+    facts = store.facts()
+    rows = torch.randint(len(facts), (count,), generator=generator).sort().values.numpy()
+    columns = (facts.subject, facts.relation, facts.object, facts.time)
+    subject, relation, other, when = (torch.from_numpy(column[rows]) for column in columns)
+    return subject, relation, other, when
+
+
+def _padded(store: FactStore, tasks: int, count: int, generator: torch.Generator) -> PaddedFacts:
+    entity, relation, answer, when = (
+        column.view(tasks, count) for column in _drawn(store, tasks * count, generator)
+    )
+    negatives = torch.randint(len(store.entities), (tasks, count, 4), generator=generator)
+    every = torch.ones(tasks, count, dtype=torch.bool)
+    several = every[..., None].expand(-1, -1, 4)
+    return PaddedFacts(entity, relation, answer, negatives, several, when, every)
+
+
+def _tables(folder: Path) -> dict[str, Tensor]:
+    """The mapped tables that the part ``step, TransE`` has made."""
+    where = folder / _TABLES
+    return {
+        name: RowTable(where / f"{name}.safetensors", _DIMENSION).all()
+        for name in ("entity", "relation")
+    }
