@@ -10,6 +10,7 @@ import typer
 from metatkgr.errors import SettingsError
 
 __all__ = [
+    "Cluster",
     "Data",
     "Device",
     "JsonOut",
@@ -28,6 +29,14 @@ Data = Annotated[
         "'world:FACTS' and 'world:FACTS:SEED' choose its size and seed), or a path to a file or "
         "folder of facts.",
         show_default=False,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Compute on Ray: 'local' starts it on this machine, HOST:PORT joins a cluster, 'auto' "
+        "the cluster of this machine.",
     ),
 ]
 JsonOut = Annotated[

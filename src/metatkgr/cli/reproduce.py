@@ -55,7 +55,14 @@ def reproduce(
         ),
     ] = None,
     set_: options.SetValues = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the cells.")] = 1,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Processes that share the cells; on a cluster of GPUs, those that share a GPU.",
+        ),
+    ] = 1,
+    cluster: options.Cluster = None,
     device: options.Device = "auto",
     quick: Annotated[
         bool,
@@ -83,7 +90,8 @@ def reproduce(
     """Train what is missing, evaluate, and write the tables and figures into a folder.
 
     Cell by cell: every finished one is kept, an interrupted one goes on where it was. Any number of
-    these commands may share the folder, on one machine or several.
+    these commands may share the folder, on one machine or several; with `--cluster` Ray starts the
+    workers, and replaces those that die.
 
     Example: `metatkgr reproduce --quick --out runs/quick`
     """
@@ -103,7 +111,7 @@ def reproduce(
     if quick:
         choice = quick_choice(choice)
     names = experiments or []
-    where = options.choose_device(device)
+    where = device if cluster else options.choose_device(device)
     limits = Limits.of(limit_seconds, stop_seconds)
     cells = cells_for(names, _with_best(choice, out))
     if list_:
@@ -113,13 +121,22 @@ def reproduce(
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    say(f"{len(cells)} cells in {out}; {workers} workers on {where}")
-    run_grid(out, cells, workers=workers, device=where, limits=limits, say=say)
+    def compute(chosen: list[Any]) -> None:
+        if cluster is None:
+            run_grid(out, chosen, workers=workers, device=where, limits=limits, say=say)
+            return
+        from metatkgr.experiments.cluster import run_grid_on
+
+        run_grid_on(cluster, out, chosen, workers=workers, device=where, limits=limits, say=say)
+
+    place = f"the Ray cluster {cluster}" if cluster else f"{workers} workers on {where}"
+    say(f"{len(cells)} cells in {out}; {place}")
+    compute(cells)
     # Which baselines are the best is known only now: they get more seeds and visibilities.
     more = cells_for(names, _with_best(choice, out))
     if {cell.name for cell in more} - {cell.name for cell in cells} and limits.may_begin:
         cells = more
-        run_grid(out, cells, workers=workers, device=where, limits=limits, say=say)
+        compute(cells)
     _print_finished(console, out, cells, json_out)
     failed = failures(out, cells)
     for name, reason in failed.items():

@@ -26,10 +26,16 @@ def tune(
         float | None, typer.Option(help="Seconds after which no other trial is begun.")
     ] = None,
     storage: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="The study: an SQLite file that workers share."),
-    ] = Path("tuning.db"),
-    workers: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
+        str,
+        typer.Option(
+            metavar="FILE|URL",
+            help="The study that workers share: an SQLite file, or the URL of a database.",
+        ),
+    ] = "tuning.db",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes on this machine, or on the cluster.")
+    ] = 1,
+    cluster: options.Cluster = None,
     startup: Annotated[int, typer.Option(min=1, help="Trials before any is pruned.")] = 5,
     shots: options.Shots = "3",
     visibility: options.VisibilityName = "entity-split",
@@ -66,7 +72,7 @@ def tune(
 
     search = Search(
         model=model,
-        storage=storage,
+        storage=storage if "://" in storage else Path(storage),
         trials=trials,
         timeout=timeout,
         shots=Shots.parse(shots).label,
@@ -74,7 +80,7 @@ def tune(
         seed=seed,
         fixed=dict(options.parse_assignments(set_ or [])),
         preset=preset,
-        device=options.choose_device(device),
+        device=device if cluster else options.choose_device(device),
         startup=startup,
     )
     console = console_for(json_out)
@@ -82,7 +88,11 @@ def tune(
     facts = reading.load(data, console)
     console.print(f"Searching {', '.join(space)} of {model} on {facts.name}; study in {storage}.")
     result = search_settings(
-        search, facts, workers=workers, progress=lambda trial: console.print(_progress(trial))
+        search,
+        facts,
+        workers=workers,
+        cluster=cluster,
+        progress=lambda trial: console.print(_progress(trial)),
     )
     counts = ", ".join(f"{count} {state}" for state, count in result["trials"].items())
     best = result["best"]

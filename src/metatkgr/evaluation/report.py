@@ -8,7 +8,7 @@ from typing import Any
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
-from metatkgr.evaluation.evaluator import evaluate
+from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.models.base import Model
 from metatkgr.version import __version__
 
@@ -26,6 +26,7 @@ def evaluation_report(
     loaded: float = 0.0,
     details: bool = False,
     progress: Callable[[int, int], object] | None = None,
+    ranked: Callable[..., Evaluation] = evaluate,
 ) -> dict[str, Any]:
     """Rank all queries of a split and say under which conditions.
 
@@ -39,10 +40,11 @@ def evaluation_report(
         loaded: seconds that loading took.
         details: add metrics per relation and per time step.
         progress: called with the questions done since the last call and the number of all.
+        ranked: who ranks; called as ``evaluate`` is.
     """
     tasks = Tasks.build(facts, shots=shots, visibility=visibility, split=split, seed=seed)
     total = len(tasks.questions)
-    evaluation = evaluate(
+    evaluation = ranked(
         model, tasks, progress=None if progress is None else lambda done: progress(done, total)
     )
     measured = evaluation.to_json(details=details)

@@ -13,6 +13,9 @@ from metatkgr.errors import SettingsError
 
 __all__ = ["Cell"]
 
+_LONGEST = 60
+"""Characters of a model's name."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -36,6 +39,22 @@ class Cell:
     """A training of seconds, to try the whole pipeline; its numbers mean nothing."""
 
     def __post_init__(self) -> None:
+        for names, kind in (("dataset model preset visibility test_shots", str), ("tiny", bool)):
+            for name in names.split():
+                if not isinstance(value := getattr(self, name), kind):
+                    raise SettingsError(f"{name} of a cell is a {kind.__name__}, not {value!r}")
+        words = (
+            self.dataset,
+            self.model,
+            self.preset,
+            *(w for pair in self.settings for w in pair),
+        )
+        if not all(_is_text(word) for word in words) or len(self.model) > _LONGEST:
+            raise SettingsError(f"a name of the cell cannot be that of a file: {words!a:.200}")
+        for name in ("shots", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+                raise SettingsError(f"{name} of a cell is a whole number, not {str(value)[:80]!r}")
         if self.shots < 1:
             raise SettingsError(f"shots must be at least 1, not {self.shots}")
         Visibility.parse(self.visibility)
@@ -69,12 +88,20 @@ class Cell:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Cell:
         """What :meth:`to_json` gave; fields may be left out where they have a default."""
-        values = dict(content)
-        settings = {key: str(value) for key, value in dict(values.pop("settings", {})).items()}
         try:
+            values = dict(content)
+            settings = {key: str(value) for key, value in dict(values.pop("settings", {})).items()}
             return cls(**values, settings=tuple(sorted(settings.items())))
-        except TypeError as error:
-            raise SettingsError(f"this is not a cell: {dict(content)} ({error})") from None
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"this is not a cell: {str(content)[:200]} ({error})") from None
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _safe(text: str) -> str:

@@ -89,9 +89,33 @@ def _newest(folder: Path) -> int:
         return -1
 
 
+class _Clock:
+    """Notices when somebody sets the system's clock.
+
+    Ages of files mean nothing then, until their owners have touched them again.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+        self._set_at: float | None = None
+
+    def is_steady(self, seconds: float) -> bool:
+        """Whether the clock was not set for so long, as far as this process has seen."""
+        offset, now = time.time() - time.monotonic(), time.monotonic()
+        if abs(offset - self._offset) > _BEAT_SECONDS:
+            self._set_at = now
+        self._offset = offset
+        return self._set_at is None or now - self._set_at > seconds
+
+
+_CLOCK = _Clock()
+
+
 def _is_stale(path: Path, stale_seconds: float) -> bool:
     try:
-        if time.time() - path.stat().st_mtime > stale_seconds:
+        # A claim from the future was not touched since the clock was set back.
+        silent = abs(time.time() - path.stat().st_mtime) > stale_seconds
+        if silent and _CLOCK.is_steady(stale_seconds):
             return True
         owner = json.loads(path.read_text(encoding="utf-8"))
         return owner["host"] == socket.gethostname() and not _is_alive(int(owner["pid"]))

@@ -34,6 +34,6 @@ def unpack(text: str) -> npt.NDArray[np.int64]:
     try:
         planes = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), np.uint8)
         plain = np.ascontiguousarray(planes.reshape(4, -1).T).view("<i4").reshape(-1)
-    except (ValueError, zlib.error) as error:
+    except (ValueError, TypeError, zlib.error) as error:
         raise DataError(f"packed numbers cannot be read: {error}") from None
     return plain.astype(np.int64)

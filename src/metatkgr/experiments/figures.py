@@ -9,30 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metatkgr.experiments.curve_figures import (
+    bound_curve,
+    draw_bound,
+    draw_learning,
+    learning_curves,
+)
 from metatkgr.experiments.dataset_figures import _STYLE, _matplotlib, _save
-from metatkgr.experiments.outcomes import FloatArray, Outcome, Row
+from metatkgr.experiments.figure_style import LINES, MARKERS, new_figure
+from metatkgr.experiments.outcomes import FloatArray, Row
 from metatkgr.experiments.special_tables import ablation_rows
 from metatkgr.experiments.suite import RULES
 from metatkgr.experiments.tables import METATKGR, Runs
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["drawable", "write_figures"]
 
-_LINES: tuple[tuple[str, Any, str], ...] = (
-    ("0.0", "-", "o"),
-    ("0.0", (0, (5, 2)), "s"),
-    ("0.45", "-", "^"),
-    ("0.45", (0, (1, 1)), "D"),
-    ("0.25", (0, (6, 2, 1, 2)), "v"),
-    ("0.6", (0, (3, 1, 1, 1, 1, 1)), "P"),
-    ("0.6", "-", "X"),
-)
-"""Grey, dashes and marker of each line; no two alike in two of the three."""
 _HATCHES = (("0.6", ""), ("0.85", "////"), ("1.0", ""), ("0.7", "----"), ("0.9", "xxxx"))
-_MARKERS = "os^DvPX*<>ph8d"
 OVER_TIME = ("YAGO", "ICEWS18")
 _BINS = 12
 
@@ -62,13 +57,20 @@ def drawable(runs: Runs) -> dict[str, tuple[str, Callable[[], Figure]]]:
                 "over seeds. The rules are not trained: lines.",
                 partial(_draw_training_time, runs, dataset, points),
             )
-    curves = {d: curve for d in runs.datasets if (curve := _bound(runs, d))}
+    learning = {d: drawn for d in runs.datasets if (drawn := learning_curves(runs, d))}
+    if learning:
+        found["learning"] = (
+            "The loss of each model over the last phase of its training, 3-shot, first seed, "
+            "against that of the first epoch that was kept.",
+            lambda: draw_learning(learning),
+        )
+    curves = {d: curve for d in runs.datasets if (curve := bound_curve(runs, d))}
     if curves:
         found["bound"] = (
             "The regulariser's bound and the losses over meta-training (first seed): the empirical "
             "loss is that of meta-train tasks, the true one that of meta-validation tasks, whose "
             "entities emerge later.",
-            lambda: _draw_bound(curves),
+            lambda: draw_bound(curves),
         )
     return found
 
@@ -86,17 +88,7 @@ def _file(dataset: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in dataset)
 
 
-def _new(columns: int = 1, height: float = 4.5, width: float = 8.0) -> tuple[Figure, list[Axes]]:
-    matplotlib = _matplotlib()
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-        axes = figure.subplots(1, columns, squeeze=False)[0]
-    return figure, list(axes)
-
-
-def _shown(runs: Runs, dataset: str, most: int = len(_LINES)) -> list[Row]:
+def _shown(runs: Runs, dataset: str, most: int = len(LINES)) -> list[Row]:
     """MetaTKGR, the rules, and the best of the others."""
     first = [METATKGR, *(Row(rule) for rule in reversed(RULES))]
     means = {
@@ -129,10 +121,10 @@ def _binned(kept: Sequence[dict[str, Any]]) -> tuple[list[str], FloatArray]:
 
 
 def _draw_over_time(dataset: str, lines: dict[str, tuple[list[str], FloatArray]]) -> Figure:
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     figure.suptitle(f"{dataset}: H@10 over time", size=12, weight="bold")
     labels: list[str] = []
-    for (name, (steps, shares)), (grey, dashes, marker) in zip(lines.items(), _LINES, strict=False):
+    for (name, (steps, shares)), (grey, dashes, marker) in zip(lines.items(), LINES, strict=False):
         labels = steps if len(steps) > len(labels) else labels
         axes.plot(
             range(len(shares)), shares, color=grey, ls=dashes, marker=marker, ms=5, lw=1.4,
@@ -144,7 +136,8 @@ def _draw_over_time(dataset: str, lines: dict[str, tuple[list[str], FloatArray]]
     )
     axes.set_xlabel("from this step on")
     axes.set_ylabel("H@10")
-    axes.set_ylim(bottom=0)
+    # Not from zero: the lines of good models lie close together.
+    axes.margins(y=0.08)
     axes.grid(axis="y", color="0.9", lw=0.6)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
@@ -160,7 +153,7 @@ def _ablated(runs: Runs, dataset: str) -> list[tuple[str, FloatArray]]:
 
 
 def _draw_ablations(runs: Runs, datasets: Sequence[str]) -> Figure:
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     figure.suptitle("MetaTKGR and its ablations", size=12, weight="bold")
     names = [name for name, _ in ablation_rows(runs)]
     width = 0.8 / len(names)
@@ -201,14 +194,14 @@ def _training_times(runs: Runs, dataset: str) -> dict[str, tuple[float, float]]:
 
 
 def _draw_training_time(runs: Runs, dataset: str, points: dict[str, tuple[float, float]]) -> Figure:
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     from matplotlib.ticker import LogLocator, NullFormatter
 
     figure.suptitle(f"{dataset}: MRR against training time", size=12, weight="bold")
     ordered = sorted(points.items(), key=lambda item: -item[1][1])
     for number, (name, (seconds, mrr)) in enumerate(ordered):
         filled = "0.2" if number % 2 == 0 else "white"
-        marker = _MARKERS[number % len(_MARKERS)]
+        marker = MARKERS[number % len(MARKERS)]
         axes.plot([seconds], [mrr], ls="", marker=marker, ms=9, mfc=filled, mec="0.1", label=name)
     for rule, dashes in zip(RULES, ((0, (1, 2)), (0, (5, 3)), (0, (8, 2, 1, 2))), strict=True):
         values = runs.values(runs.of(dataset, Row(rule), 3))
@@ -220,48 +213,10 @@ def _draw_training_time(runs: Runs, dataset: str, points: dict[str, tuple[float,
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylim(bottom=0)
+    axes.margins(y=0.1)
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("MRR")
     axes.grid(color="0.92", lw=0.6)
     # Names at the points would lie upon each other.
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
-    return figure
-
-
-def _bound(runs: Runs, dataset: str) -> dict[str, list[Any]] | None:
-    """The curve of the phase that has a bound, of the first run that measured the true loss."""
-    found: list[Outcome] = runs.of(dataset, METATKGR, 3)
-    for run in found:
-        for curve in run.training.get("curve", []):
-            if "bound" in curve and "true_loss" in curve:
-                return dict(curve)
-    return None
-
-
-def _draw_bound(curves: dict[str, dict[str, list[Any]]]) -> Figure:
-    figure, panels = _new(len(curves), height=3.8, width=max(4.6, 3.6 * len(curves)))
-    figure.suptitle("The bound and the losses over meta-training", size=12, weight="bold")
-    named = {
-        "bound": "bound",
-        "true_loss": "true loss (meta-validation)",
-        "empirical": "empirical loss (meta-train)",
-    }
-    for axes, (dataset, curve) in zip(panels, curves.items(), strict=True):
-        styles = (_LINES[0], _LINES[1], _LINES[3])
-        for (key, name), (grey, dashes, marker) in zip(named.items(), styles, strict=True):
-            values = [np.nan if value is None else value for value in curve[key]]
-            axes.plot(
-                curve["epoch"], values, color=grey, ls=dashes, marker=marker, ms=5, lw=1.4,
-                mfc="white", label=name,
-            )  # fmt: skip
-        axes.set_title(dataset, size=10)
-        axes.set_xlabel("epoch")
-        axes.locator_params(axis="x", integer=True, nbins=6)
-    panels[0].set_ylabel("loss")
-    handles, labels = panels[0].get_legend_handles_labels()
-    ncols = 3 if len(curves) > 1 else 1
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9
-    )
     return figure

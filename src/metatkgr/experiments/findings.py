@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from metatkgr.experiments.curve_figures import bound_curve
 from metatkgr.experiments.outcomes import Row, row_order
 from metatkgr.experiments.published import PUBLISHED
 from metatkgr.experiments.significance import ALPHA, Comparison
@@ -19,7 +20,13 @@ from metatkgr.experiments.tables import (
     number,
 )
 
-__all__ = ["ablation_findings", "published_findings", "rule_findings", "significance_findings"]
+__all__ = [
+    "ablation_findings",
+    "bound_findings",
+    "published_findings",
+    "rule_findings",
+    "significance_findings",
+]
 
 _NAMES = ("MRR", "H@1", "H@3", "H@10")
 
@@ -129,6 +136,25 @@ def ablation_findings(runs: Runs, found: Sequence[Comparison], shots: int = 3) -
                 f"`{name}` instead of the whole changes the MRR by {', '.join(parts)}."
             )
     return sentences
+
+
+def bound_findings(runs: Runs) -> list[str]:
+    """Whether the regulariser's bound held on tasks that came later."""
+    parts = []
+    for dataset in runs.datasets:
+        curve = bound_curve(runs, dataset)
+        if curve is None:
+            continue
+        pairs = zip(curve["bound"], curve["true_loss"], strict=True)
+        known = [(high, true) for high, true in pairs if high is not None and true is not None]
+        held = sum(true <= high for high, true in known)
+        parts.append(f"in {held} of {len(known)} epochs on {dataset}")
+    if not parts:
+        return []
+    return [
+        "The regulariser's bound on meta-train tasks was above the loss of the meta-validation "
+        f"tasks, which come later, {', '.join(parts)} (first seed)."
+    ]
 
 
 def _seeds(count: int) -> str:

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.compact import SCALE, unpack
 from metatkgr.experiments.published import METRICS
+from metatkgr.experiments.record_checks import check_record, check_result
 from metatkgr.experiments.suite import BASELINES, RULES
-from metatkgr.files import write_text
+from metatkgr.files import read_json, write_text
 
 __all__ = ["Outcome", "Row", "best_baselines", "collect", "read_outcomes", "row_order"]
 
@@ -105,15 +106,16 @@ def read_outcomes(folder: Path) -> list[Outcome]:
     cells: list[Outcome] = []
     others: list[Outcome] = []
     for path in sorted(folder.rglob("*.json")):
-        content = _read(path)
-        counts = content.get("queries", {}) if isinstance(content, dict) else {}
-        items = content["records"] if isinstance(content, dict) and "records" in content else None
-        items = items or (content if isinstance(content, list) else [content])
-        for item in items:
-            if "cell" in item:
-                cells.append(_from_record(item, counts))
-            elif "metrics" in item:
-                others.append(_from_evaluation(item))
+        content = read_json(path)
+        for item in _items(path, content):
+            try:
+                if "cell" in item:
+                    cells.append(_from_record(item, _counts(content)))
+                elif "metrics" in item:
+                    others.append(_from_evaluation(item))
+            except (MetaTKGRError, KeyError) as error:
+                told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+                raise DataError(f"{path} cannot be used: {told}") from None
     known = {_conditions(outcome) for outcome in cells}
     found = cells + [outcome for outcome in others if _conditions(outcome) not in known]
     if not found:
@@ -131,18 +133,29 @@ def _conditions(outcome: Outcome) -> tuple[Any, ...]:
     )
 
 
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not JSON: {error}") from None
+def _items(path: Path, content: Any) -> list[dict[str, Any]]:
+    """The evaluations of a file: one, a list, or those that were collected."""
+    if isinstance(content, dict) and "records" in content:
+        items = content["records"]
+    else:
+        items = content if isinstance(content, list) else [content]
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise DataError(f"{path} holds something that is no result")
+    return items
 
 
-def _from_record(record: dict[str, Any], counts: dict[str, str]) -> Outcome:
-    cell, result = Cell.from_json(record["cell"]), record["result"]
-    if result.get("per_entity") and "queries" not in result["per_entity"]:
-        per_entity = result["per_entity"] | {"queries": counts[_tasks_of(cell)]}
-        result = result | {"per_entity": per_entity}
+def _counts(content: Any) -> dict[str, Any]:
+    counts = content.get("queries", {}) if isinstance(content, dict) else {}
+    return counts if isinstance(counts, dict) else {}
+
+
+def _from_record(record: dict[str, Any], counts: dict[str, Any]) -> Outcome:
+    cell, result = Cell.from_json(record["cell"]), record.get("result")
+    packed = result.get("per_entity") if isinstance(result, dict) else None
+    if result is not None and isinstance(packed, dict) and packed and "queries" not in packed:
+        result = result | {"per_entity": packed | {"queries": counts[_tasks_of(cell)]}}
+    check_record(record | {"result": result})
+    assert result is not None
     return Outcome(
         dataset=result["dataset"],
         row=Row(cell.model, cell.preset, cell.settings),
@@ -157,13 +170,28 @@ def _from_record(record: dict[str, Any], counts: dict[str, str]) -> Outcome:
 
 def _from_evaluation(result: dict[str, Any]) -> Outcome:
     shots = result["shots"]
-    return Outcome(
+    try:
+        trained = int(result.get("trained_shots", shots))
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"{str(shots)[:80]!r} is no number of shots") from None
+    # As a cell, so that its names and numbers are checked like those of a record.
+    cell = Cell(
         dataset=result["dataset"],
-        row=Row(result["model"], result.get("preset", "default")),
-        train_shots=int(result.get("trained_shots", shots)),
+        model=result["model"],
+        preset=result.get("preset", "default"),
+        shots=trained,
         test_shots=str(shots),
         visibility=result["visibility"],
         seed=result["seed"],
+    )
+    check_result(result)
+    return Outcome(
+        dataset=cell.dataset,
+        row=Row(cell.model, cell.preset),
+        train_shots=cell.shots,
+        test_shots=cell.test_shots,
+        visibility=cell.visibility,
+        seed=cell.seed,
         result=result,
     )
 
@@ -181,6 +209,7 @@ def collect(records: Iterable[dict[str, Any]], results: Path) -> list[Path]:
     """
     by_file: dict[Path, dict[str, dict[str, Any]]] = defaultdict(dict)
     for record in records:
+        check_record(record)
         cell = Cell.from_json(record["cell"])
         if not cell.tiny:
             dataset, _, name = cell.name.partition("/")
@@ -188,15 +217,15 @@ def collect(records: Iterable[dict[str, Any]], results: Path) -> list[Path]:
     for path, found in by_file.items():
         counts: dict[str, str] = {}
         if path.exists():
-            content = _read(path)
-            counts = content["queries"]
+            content = read_json(path)
+            counts = _counts(content)
             found |= {
                 name: record for name, record in _by_name(content).items() if name not in found
             }
         lines = []
         for _, record in sorted(found.items()):
             cell, result = Cell.from_json(record["cell"]), _needed(record)
-            if "queries" in (per_entity := dict(result.get("per_entity", {}))):
+            if "queries" in (per_entity := dict(result.get("per_entity") or {})):
                 counts[_tasks_of(cell)] = per_entity.pop("queries")
                 result["per_entity"] = per_entity
             lines.append(_line(record | {"result": result}))
@@ -222,7 +251,10 @@ def _by_name(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise DataError("a record holds a number that is not finite") from None
 
 
 def best_baselines(records: Iterable[dict[str, Any]], count: int = 3) -> tuple[str, ...]:
@@ -235,7 +267,7 @@ def best_baselines(records: Iterable[dict[str, Any]], count: int = 3) -> tuple[s
         cell, training = Cell.from_json(record["cell"]), record["training"]
         plain = cell.preset == "default" and not cell.settings and not cell.tiny
         usual = plain and cell.visibility == "entity-split" and cell.shots == 3
-        if usual and cell.model in BASELINES and training and training["validation_mrr"]:
+        if usual and cell.model in BASELINES and training and training.get("validation_mrr"):
             scores[cell.model][cell.dataset].append(training["validation_mrr"])
     most = max((len(by_dataset) for by_dataset in scores.values()), default=0)
     means = {
@@ -250,7 +282,11 @@ def best_baselines(records: Iterable[dict[str, Any]], count: int = 3) -> tuple[s
 
 if __name__ == "__main__":
     made = collect(
-        (record for path in sorted(Path(sys.argv[1]).rglob("*.json")) for record in [_read(path)]),
+        (
+            record
+            for path in sorted(Path(sys.argv[1]).rglob("*.json"))
+            for record in [read_json(path)]
+        ),
         Path(sys.argv[2]),
     )
     sys.stdout.write("".join(f"{path}\n" for path in made))

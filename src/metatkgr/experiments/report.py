@@ -18,6 +18,7 @@ from metatkgr.errors import DataError
 from metatkgr.experiments.figures import drawable, write_figures
 from metatkgr.experiments.findings import (
     ablation_findings,
+    bound_findings,
     published_findings,
     rule_findings,
     significance_findings,
@@ -43,7 +44,7 @@ from metatkgr.experiments.tables import (
     subset_tables,
     table,
 )
-from metatkgr.files import write_json, write_text
+from metatkgr.files import read_json, write_json, write_text
 
 __all__ = ["read_statistics", "results_page", "write_report"]
 
@@ -83,10 +84,10 @@ def read_statistics(folder: Path) -> list[dict[str, Any]]:
     """The statistics of datasets below a folder, in the order of the paper."""
     found = []
     for path in sorted((folder / "datasets").glob("*.json")):
-        try:
-            found.append(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise DataError(f"{path} is not JSON: {error}") from None
+        content = read_json(path)
+        if not isinstance(content, dict) or not isinstance(content.get("name"), str):
+            raise DataError(f"{path} does not hold the statistics of a dataset")
+        found.append(content)
     order = list(DATASETS)
     return sorted(
         found, key=lambda s: (order.index(s["name"]) if s["name"] in order else 9, s["name"])
@@ -106,7 +107,7 @@ def results_page(
     ablated = comparisons(runs.outcomes, METATKGR, shots=(3,), ablations=True)
     lines = ["# Results", "", *origin.splitlines(), "", *_INTRODUCTION.splitlines()]
     said = published_findings(runs) + rule_findings(runs) + significance_findings(found)
-    said += ablation_findings(runs, ablated)
+    said += ablation_findings(runs, ablated) + bound_findings(runs)
     lines += ["", "## What the numbers say", "", *(f"- {sentence}" for sentence in said)]
     if 3 in shots:
         lines += [

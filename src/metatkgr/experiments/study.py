@@ -1,7 +1,8 @@
 """The study behind a search for settings: what is searched, and the file that workers share.
 
-The study lies in an SQLite file. Whoever is started with the same file and the same question joins
-it; a worker that is killed leaves a trial that the others give up after a while, and nothing else.
+The study lies in an SQLite file, or in a database by its URL. Whoever is started with the same one
+and the same question joins it; a worker that is killed leaves a trial that the others give up after
+a while, and nothing else.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Search:
     """What is searched, and for how long."""
 
     model: str
-    storage: Path
+    storage: Path | str
+    """An SQLite file; or the URL of a database, for workers that share no file system."""
     trials: int = 20
     """Trials in all, of all workers, that ended or were pruned."""
     timeout: float | None = None
@@ -91,7 +93,7 @@ def search_space(search: Search) -> dict[str, tuple[Any, ...]]:
 def open_study(search: Search, dataset: str) -> Any:
     """The study of a search, new or as far as it has come; an ``optuna.Study``."""
     optuna = load_optuna()
-    if not search.storage.exists():
+    if isinstance(search.storage, Path) and not search.storage.exists():
         _make_tables(search.storage)
     study = optuna.create_study(
         study_name=f"{search.model} on {dataset}, {search.shots}-shot, {search.visibility}",
@@ -148,17 +150,16 @@ def is_range(values: tuple[Any, ...]) -> bool:
     return len(values) == 3 and values[2] in ("log", "linear")
 
 
-def _storage(path: Path) -> Any:
-    """The studies in a file."""
+def _storage(place: Path | str) -> Any:
+    """The studies in a file or a database."""
     optuna = load_optuna()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        url = f"sqlite:///{place}" if isinstance(place, Path) else place
+        # Workers wait for each other's writes instead of giving up.
+        patient = {"connect_args": {"timeout": 120}} if url.startswith("sqlite") else {}
         return optuna.storages.RDBStorage(
-            f"sqlite:///{path}",
-            heartbeat_interval=_HEARTBEAT,
-            grace_period=_SILENCE,
-            # Workers wait for each other's writes instead of giving up.
-            engine_kwargs={"connect_args": {"timeout": 120}},
+            url, heartbeat_interval=_HEARTBEAT, grace_period=_SILENCE, engine_kwargs=patient
         )
 
 

@@ -8,6 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ def tune(
     facts: Facts,
     *,
     workers: int = 1,
+    cluster: str | None = None,
     progress: Callable[[Any], object] | None = None,
 ) -> dict[str, Any]:
     """Search until the study has as many trials as wanted, and say what was found.
@@ -45,7 +47,9 @@ def tune(
     Args:
         search: what to search.
         facts: the whole graph; only the meta-validation queries judge.
-        workers: processes on this machine; others may join from elsewhere.
+        workers: processes on this machine, or on the cluster; others may join from elsewhere.
+        cluster: the address of a Ray cluster that they run on, as in ``cluster.connected``; all of
+            its nodes must see the study.
         progress: called with each trial (``optuna.trial.FrozenTrial``) that ended, whoever did it.
 
     Returns:
@@ -63,13 +67,31 @@ def tune(
                 if progress:
                     progress(trial)
 
-    if workers == 1:
+    if cluster is not None:
+        from metatkgr.experiments.cluster import connected
+
+        if isinstance(search.storage, Path):
+            search = dataclasses.replace(search, storage=search.storage.absolute())
+        with connected(cluster, workers=workers, device=search.device) as found:
+            search = dataclasses.replace(search, device=found.device)
+            # Where a node dies, Ray begins its worker anew elsewhere, which joins the study again.
+            join = found.remote(_join, max_retries=3)
+            shared = found.ray.put(_without_law(facts))
+            pending = [join(search, shared, 1) for _ in range(workers)]
+            while pending:
+                done, pending = found.ray.wait(pending, timeout=0.5)
+                report()
+                try:
+                    found.ray.get(done)
+                except found.ray.exceptions.RayError as error:
+                    if not pending and not ended(study):
+                        raise SettingsError(f"no worker could finish a trial: {error}") from None
+    elif workers == 1:
         _work(study, search, facts, deadline, report)
     else:
         spawn = multiprocessing.get_context("spawn")
         threads = max(1, (os.cpu_count() or 1) // workers)
-        # The law of a simulated world is for the oracle, and does not travel.
-        plain = dataclasses.replace(facts, law=None)
+        plain = _without_law(facts)
         crew = [
             spawn.Process(target=_join, args=(search, plain, threads), daemon=True)
             for _ in range(workers)
@@ -119,6 +141,11 @@ def summary(study: Any, search: Search, dataset: str) -> dict[str, Any]:
         for t in study.trials
     ]
     return result
+
+
+def _without_law(facts: Facts) -> Facts:
+    """The law of a simulated world is for the oracle, and does not travel."""
+    return dataclasses.replace(facts, law=None)
 
 
 def _join(search: Search, facts: Facts, threads: int) -> None:

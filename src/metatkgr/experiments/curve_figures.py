@@ -1,0 +1,106 @@
+"""Figures of trainings: every model's loss, and the regulariser's bound against the true loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metatkgr.experiments.figure_style import LINES, MARKERS, new_figure
+from metatkgr.experiments.outcomes import FloatArray, Outcome
+from metatkgr.experiments.tables import METATKGR, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
+
+__all__ = ["bound_curve", "draw_bound", "draw_learning", "learning_curves"]
+
+
+def learning_curves(runs: Runs, dataset: str) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """For each trained row: epochs of its last phase, and the loss against the first one's."""
+    lines = {}
+    for row in runs.rows(3):
+        for run in runs.of(dataset, row, 3)[:1]:
+            curves = [c for c in run.training.get("curve", []) if len(c.get("loss", [])) > 1]
+            if curves:
+                curve = curves[-1]
+                loss = np.array(curve["loss"], np.float64)
+                epoch = np.array(curve["epoch"], np.float64)
+                lines[row.plain] = epoch, loss / loss[0]
+    return lines
+
+
+def draw_learning(learning: dict[str, dict[str, tuple[FloatArray, FloatArray]]]) -> Figure:
+    """A panel for each dataset, a line for each model."""
+    figure, panels = new_figure(len(learning), height=4.4, width=max(4.6, 3.8 * len(learning)))
+    figure.suptitle("Loss over training, relative to its beginning", size=12, weight="bold")
+    names = list(dict.fromkeys(name for lines in learning.values() for name in lines))
+    for axes, (dataset, lines) in zip(panels, learning.items(), strict=True):
+        for number, name in enumerate(names):
+            if name not in lines:
+                continue
+            grey, dashes, _ = LINES[number % len(LINES)]
+            marker = MARKERS[number % len(MARKERS)]
+            epoch, loss = lines[name]
+            axes.plot(
+                epoch, loss, color=grey, ls=dashes, marker=marker, ms=4, lw=1.1, mfc="white",
+                markevery=max(len(epoch) // 6, 1), label=name,
+            )  # fmt: skip
+        axes.set_title(dataset, size=10)
+        axes.set_xlabel("epoch")
+        axes.set_xscale("log")
+        axes.grid(color="0.93", lw=0.6)
+    panels[0].set_ylabel("loss / first loss")
+    handles: dict[str, Artist] = {}
+    for axes in panels:
+        drawn, named = axes.get_legend_handles_labels()
+        handles |= dict(zip(named, drawn, strict=True))
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=6,
+        frameon=False,
+        fontsize=8.5,
+    )
+    return figure
+
+
+def bound_curve(runs: Runs, dataset: str) -> dict[str, list[Any]] | None:
+    """The curve of the phase that has a bound, of the first run that measured the true loss."""
+    found: list[Outcome] = runs.of(dataset, METATKGR, 3)
+    for run in found:
+        for curve in run.training.get("curve", []):
+            if "bound" in curve and "true_loss" in curve:
+                return dict(curve)
+    return None
+
+
+def draw_bound(curves: dict[str, dict[str, list[Any]]]) -> Figure:
+    """A panel for each dataset."""
+    figure, panels = new_figure(len(curves), height=3.8, width=max(4.6, 3.6 * len(curves)))
+    figure.suptitle("The bound and the losses over meta-training", size=12, weight="bold")
+    named = {
+        "bound": "bound",
+        "true_loss": "true loss (meta-validation)",
+        "empirical": "empirical loss (meta-train)",
+    }
+    for axes, (dataset, curve) in zip(panels, curves.items(), strict=True):
+        styles = (LINES[0], LINES[1], LINES[3])
+        for (key, name), (grey, dashes, marker) in zip(named.items(), styles, strict=True):
+            values = [np.nan if value is None else value for value in curve[key]]
+            axes.plot(
+                curve["epoch"], values, color=grey, ls=dashes, marker=marker, ms=5, lw=1.4,
+                mfc="white", label=name,
+            )  # fmt: skip
+        axes.set_title(dataset, size=10)
+        axes.set_xlabel("epoch")
+        axes.locator_params(axis="x", integer=True, nbins=6)
+    panels[0].set_ylabel("loss")
+    handles, labels = panels[0].get_legend_handles_labels()
+    ncols = 3 if len(curves) > 1 else 1
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9
+    )
+    return figure

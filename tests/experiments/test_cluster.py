@@ -1,0 +1,184 @@
+"""Grids, searches and evaluations on Ray, and what happens when a node dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metatkgr as mt
+from command_line import Run
+from metatkgr.errors import SettingsError
+from metatkgr.evaluation.sharding import answer_rows, join_shards, shard_rows
+from metatkgr.experiments.cells import Cell
+from metatkgr.experiments.cluster import LOCAL, LOG, evaluate_on, run_grid_on
+from metatkgr.experiments.study import Search
+from metatkgr.experiments.tuning import tune
+from metatkgr.experiments.workers import read_record, record_path, records, work_through
+from metatkgr.models.trainable import Part
+
+ROOT = Path(__file__).parent.parent.parent
+WORLD = "world:3000:1"
+LONG = (("dimension", "16"), ("epochs", "80"), ("patience", "0"))
+
+
+def until(condition: Callable[[], Any], seconds: float = 300) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited for {seconds} s")
+
+
+def parent(pid: int) -> int:
+    status = Path(f"/proc/{pid}/stat").read_text()
+    return int(status.rpartition(")")[2].split()[1])
+
+
+@pytest.fixture
+def nodes() -> Iterator[tuple[str, list[Any], Callable[[Any], None]]]:
+    """The address of a cluster with two nodes of one CPU each, the nodes, and what kills one."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    quickly = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000}
+    quickly |= {"health_check_timeout_ms": 10_000, "health_check_failure_threshold": 3}
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": quickly}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        workers = [cluster.add_node(num_cpus=1, wait=False) for _ in range(2)]
+        yield cluster.address, workers, lambda n: cluster.remove_node(n, allow_graceful=False)
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds a node's process in /proc")
+def test_a_node_dies_and_every_cell_is_computed_once(nodes: Any, tmp_path: Path) -> None:
+    address, workers, kill = nodes
+    long = Cell(WORLD, "transe", 3, settings=LONG)
+    cells = [long, *(Cell(WORLD, rule, k) for k in (1, 2, 3) for rule in ("recurrency", "paths"))]
+    claim = tmp_path / "claims" / long.name / "0"
+    checkpoint = tmp_path / "work" / long.name / "checkpoint.safetensors"
+    said: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        grid = pool.submit(run_grid_on, address, tmp_path, cells, device="cpu", say=said.append)
+        until(lambda: checkpoint.exists() or grid.done())
+        assert not grid.done(), said
+        owner = parent(json.loads(claim.read_text())["pid"])
+        (unlucky,) = (n for n in workers if n.all_processes["raylet"][0].process.pid == owner)
+        kill(unlucky)
+        assert not record_path(tmp_path, long).exists(), "killed too late to tell anything"
+        grid.result(timeout=300)
+    assert len(records(tmp_path)) == len(cells)
+    log = (tmp_path / LOG).read_text().splitlines()
+    done = Counter(line.split()[5].rstrip(":") for line in log if line.split()[4] == "done")
+    assert done == Counter(cell.name for cell in cells)
+    assert [text.split()[1].rstrip(":") for text in said if text.startswith("lost")] == [long.name]
+    # What the dead node had learned was gone on with, to the result of an undisturbed training.
+    work_through(tmp_path / "alone", [long], say=said.append)
+    resumed, whole = (read_record(record_path(o, long)) for o in (tmp_path, tmp_path / "alone"))
+    assert resumed["result"]["metrics"] == whole["result"]["metrics"]
+    assert resumed["training"]["epochs"] == 80
+
+
+@pytest.mark.slow
+def test_the_documented_commands_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```shell\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks for line in block.splitlines()]
+    assert {line.split()[1] for line in commands} == {"reproduce", "evaluate", "tune"}
+    for command in commands:
+        shown = run(*shlex.split(command)[1:])
+        assert shown.code == 0, f"{command}\n{shown.err}"
+    assert len(records(tmp_path / "runs" / "ray")) == 2
+
+
+@pytest.mark.slow
+def test_a_run_is_evaluated_on_ray_as_anywhere(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
+    trained = run("train", WORLD, "--model", "transe", "--set", "epochs=2", "--out", tmp_path / "r")
+    assert trained.code == 0, trained.err
+    alone = run("evaluate", tmp_path / "r", "--json", "-")
+    shared = run("evaluate", tmp_path / "r", "--cluster", LOCAL, "--json", "-")
+    assert shared.code == 0, shared.err
+    found = [json.loads(shown.out) | {"seconds": None} for shown in (alone, shared)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_search_on_ray_is_a_search(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
+    search = Search(
+        "transe",
+        f"sqlite:///{tmp_path / 'study.db'}",
+        trials=4,
+        fixed={"epochs": 3, "dimension": 8, "validate_every": 1},
+        device="cpu",
+    )
+    told: list[int] = []
+    facts = mt.simulate(facts=2000)
+    found = tune(
+        search, facts, workers=2, cluster=LOCAL, progress=lambda trial: told.append(trial.number)
+    )
+    assert found["trials"]["complete"] + found["trials"]["pruned"] >= 4
+    assert sorted(told) == [trial["trial"] for trial in found["all"]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_parts_of_an_evaluation_are_the_evaluation(count: int) -> None:
+    facts = mt.simulate(facts=2000)
+    tasks = mt.Tasks.build(facts, shots=2, split="meta-validation")
+    model = mt.create("paths")
+    whole = mt.evaluate(model, tasks)
+    rows = [shard_rows(tasks, Part(number, count)) for number in range(count)]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(len(tasks.questions)))
+    sizes = [len(some) for some in rows]
+    assert max(sizes) <= 2 * len(tasks.questions) / count
+    for some in rows:
+        asked = tasks.answers.question[answer_rows(tasks, some)]
+        assert set(asked.tolist()) == set(some.tolist())
+    joined = join_shards(tasks, [(some, mt.evaluate(model, tasks.only(some))) for some in rows])
+    for name, ranks in whole.ranks.items():
+        assert np.array_equal(joined.ranks[name], ranks)
+    assert np.array_equal(joined.novel, whole.novel)
+
+
+def test_without_ray_one_is_told_what_to_install(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    line = ("reproduce", "3-shot", "--quick", "--cluster", LOCAL, "--out", tmp_path)
+    shown = run(*line)
+    assert shown.code == 2
+    assert "metatkgr[cluster]" in shown.err
+
+
+def test_an_oracle_does_not_travel() -> None:
+    facts = mt.simulate(facts=2000)
+    with pytest.raises(SettingsError, match="does not travel"):
+        evaluate_on(LOCAL, mt.create("oracle"), mt.Tasks.build(facts, shots=2))
+
+
+def test_an_address_where_nothing_is(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
+    assert "RAY_ADDRESS" not in os.environ
+    line = ("evaluate", WORLD, "--model", "paths", "--cluster", "auto")
+    shown = run(*line)
+    assert shown.code == 2
+    assert "ray start --head" in shown.err
