@@ -4,8 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 WORKERS ?= 2
+CASES ?= 1000000
+SEED ?= 0
 
-.PHONY: demo test lint tests test-slow load bench format docs screenshots clean
+.PHONY: demo test lint tests test-slow load fuzz faults audit soak bench format docs screenshots clean
 
 demo: $(VENV)/.installed
 	$(BIN)/metatkgr demo
@@ -26,6 +28,26 @@ test-slow: $(VENV)/.installed-dev
 # A minute of reads and writes from 8 clients, then kill -9 during writes; SQLite and PostgreSQL.
 load: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow -s tests/serving/test_load.py
+
+# Broken and hostile input of every kind; see docs/hardening.md. `make fuzz CASES=20000` is short.
+fuzz: $(VENV)/.installed-dev
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz.campaign --cases $(CASES) \
+		--seed $(SEED) --workers $(WORKERS) --out ../results/fuzz.json
+
+# kill -9 at 50 random moments of trainings and 50 of services that are writing.
+faults: $(VENV)/.installed-dev
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --seed $(SEED) \
+		--out ../results/faults.json
+
+# Ten minutes of mixed load on one service; its memory must stay level.
+soak: $(VENV)/.installed-dev
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.soak --out ../results/soak.json
+
+# Pins, licences, undeclared imports; then known vulnerabilities, for which the network is asked.
+audit: $(VENV)/.installed-dev $(VENV)/audit/bin/pip-audit
+	$(BIN)/python -m pytest tests/audit tests/test_packaging.py
+	cd tests && ../$(BIN)/python -m audit.packages
+	$(VENV)/audit/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/metatkgr bench
@@ -58,3 +80,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) -e '.[dev]'
 	touch $@
+
+# Apart, so that what audits is not among what is audited.
+$(VENV)/audit/bin/pip-audit: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit

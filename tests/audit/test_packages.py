@@ -1,0 +1,42 @@
+"""No package without a pin, none imported undeclared, all under licences that fit."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+
+pytest.importorskip("packaging")
+
+from audit.packages import FREE, LESSER, declared, imported, licence, needed, pins, plain
+
+RUNTIME = ("plots", "serve", "track", "tune", "cluster")
+
+
+def test_every_import_is_of_a_declared_package() -> None:
+    known = {plain(r.name) for requirements in declared().values() for r in requirements}
+    homes = metadata.packages_distributions()
+    for module, files in imported().items():
+        packages = {plain(name) for name in homes.get(module, [module])}
+        assert packages & known, f"{module} is imported by {sorted(files)[0]} and not declared"
+
+
+def test_every_requirement_allows_its_pin() -> None:
+    known = pins()
+    for extra, requirements in declared().items():
+        for requirement in requirements:
+            name = plain(requirement.name)
+            if name == "metatkgr":
+                continue
+            assert name in known, f"{name} ({extra or 'every install'}) is not pinned"
+            assert requirement.specifier.contains(known[name], prereleases=True), str(requirement)
+
+
+def test_all_that_runs_is_pinned_and_free_to_use() -> None:
+    known = pins()
+    for name in needed(RUNTIME) - {"setuptools"}:
+        assert name in known, f"{name} is not pinned"
+        told = licence(name)
+        assert FREE.search(told) or LESSER.search(told), f"{name}: the licence {told!r}"
+        lesser = LESSER.search(told) and not FREE.search(told)
+        assert not lesser or name.startswith("psycopg"), f"{name}: {told}"

@@ -1,0 +1,142 @@
+"""Kill -9 of a service in the middle of writes, again and again on one store."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faults.preloaded import small_world
+from faults.training_kills import fresh_process
+from metatkgr.data.facts import Facts
+from metatkgr.forecasting.store import FactStore
+from service_load import Fact, Words, put_under_load
+
+__all__ = ["ServiceKills", "kill_services", "serve_from", "words_of"]
+
+
+def words_of(facts: Facts) -> Words:
+    """What clients speak of."""
+    last = facts.steps - 1
+    dates = [facts.calendar.label(step) for step in range(last - 20, last + 1)]
+    names = [name for name in facts.entities if name.isascii()]
+    return Words(names, list(facts.relations), dates)
+
+
+def serve_from(store: str, told: str) -> None:
+    """Serve the rule 'paths' on the small world; write the address to a file."""
+    import torch
+
+    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.serving.service import Service
+    from metatkgr.serving.settings import ServiceSettings
+    from metatkgr.serving.start import serve
+
+    torch.set_num_threads(1)
+    forecaster = Forecaster.of("paths", small_world())
+    service = Service(forecaster, FactStore(store), model="paths")
+    _ = forecaster.calibration
+
+    def ready(url: str) -> None:
+        place = Path(told)
+        unfinished = place.with_suffix(".part")
+        unfinished.write_text(url)
+        unfinished.rename(place)
+
+    serve(service, ServiceSettings(port=0), ready=ready)
+
+
+def start_service(store: Path, told: Path) -> tuple[Any, str]:
+    """A service as a process of its own, and its address."""
+    told.unlink(missing_ok=True)
+    process = fresh_process(serve_from, str(store), str(told))
+    begin = time.monotonic()
+    while not told.exists():
+        assert process.is_alive(), "the service did not start"
+        assert time.monotonic() - begin < 120, "the service did not start in two minutes"
+        time.sleep(0.02)
+    return process, told.read_text()
+
+
+@dataclass
+class ServiceKills:
+    """What was seen."""
+
+    kills: int = 0
+    acknowledged: int = 0
+    """Facts whose request was answered 200."""
+    lost: int = 0
+    """Of these, not in the store after the kill."""
+    kept: int = 0
+    """Facts of the store at the end."""
+    problems: tuple[str, ...] = ()
+
+
+def kill_services(folder: Path, points: int, seed: int = 0) -> ServiceKills:
+    """Kill ``points`` services, each while clients write; the next one goes on with its store."""
+    rng = random.Random(seed)
+    store, words = folder / "facts.sqlite", words_of(small_world())
+    acknowledged: set[Fact] = set()
+    seen = ServiceKills()
+    for number in range(points):
+        process, url = start_service(store, folder / "address")
+        killer = threading.Thread(target=_kill_in_writes, args=(process, store, rng.random()))
+        killer.start()
+        load = put_under_load(url, words, 60, clients=4, writes=1.0, first_client=1000 * number)
+        killer.join()
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
+            seen.problems += (f"service {number} ended with {process.exitcode}",)
+        seen.kills += 1
+        acknowledged.update(load.acknowledged)
+        with FactStore(store) as kept:
+            found = {tuple(row.fact) for row in kept.since()}
+        seen.lost += len(acknowledged - found)
+        seen.kept = len(found)
+    seen.acknowledged = len(acknowledged)
+    process, url = start_service(store, folder / "address")
+    try:
+        seen.problems += _forgotten(url, acknowledged)
+    finally:
+        process.kill()
+        process.join()
+    return seen
+
+
+def _kill_in_writes(process: Any, store: Path, draw: float) -> None:
+    """Kill a service once it has written a random number of facts, at any stage of the next."""
+    begin = last = _last(store)
+    end = time.monotonic() + 60
+    while last < begin + 1 + int(80 * draw) and time.monotonic() < end:
+        time.sleep(0.002)
+        last = _last(store)
+    time.sleep(0.03 * (1000 * draw % 1))
+    process.kill()
+
+
+def _last(store: Path) -> int:
+    with sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=5) as connection:
+        found = connection.execute("SELECT max(sequence) FROM metatkgr_fact").fetchone()[0]
+    connection.close()
+    return int(found or 0)
+
+
+def _forgotten(url: str, acknowledged: set[Fact]) -> tuple[str, ...]:
+    """Problems where the last service does not tell a fact of some newcomers' timelines."""
+    import json
+    from urllib.parse import quote
+    from urllib.request import urlopen
+
+    problems: tuple[str, ...] = ()
+    for newcomer in sorted({fact[0] for fact in acknowledged})[:200]:
+        with urlopen(f"{url}/facts?entity={quote(newcomer)}&limit=1000") as answer:
+            told = json.load(answer)["facts"]
+        known = {tuple(fact) for fact in told}
+        if not {fact for fact in acknowledged if fact[0] == newcomer} <= known:
+            problems += (f"{newcomer} is not remembered whole",)
+    return problems

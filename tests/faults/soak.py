@@ -1,0 +1,191 @@
+"""A service under steady mixed load for ten minutes: ``make soak``, or ``python -m faults.soak``.
+
+Clients ask, tell, search and send nonsense. What they tell comes from a bounded set of facts, so
+that after a while all of it is known and the graph stays as large as it is: memory that goes on
+growing then is a leak. Exits with 1 where it does, or where a request fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import platform
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+
+from faults.preloaded import small_world
+from faults.service_kills import start_service, words_of
+from metatkgr.files import write_json
+from metatkgr.version import __version__
+from service_load import Words
+
+_FACTS = 1500
+"""That clients tell, over and over."""
+_GROWTH = 0.03
+"""Most that memory may grow between the warm-up and the end, as a share."""
+
+
+class Client(threading.Thread):
+    """Sends requests of all kinds until it is stopped."""
+
+    def __init__(self, number: int, url: str, words: Words, facts: list[dict[str, str]]) -> None:
+        super().__init__(daemon=True)
+        self.random = random.Random(number)
+        self.words, self.facts = words, facts
+        address = urlsplit(url)
+        self.connection = http.client.HTTPConnection(
+            address.hostname or "", address.port, timeout=60
+        )
+        self.stop = threading.Event()
+        self.answers: Counter[str] = Counter()
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            kind, method, path, body, expected = self._next()
+            try:
+                headers = {"Content-Type": "application/json"}
+                self.connection.request(method, path, body, headers)
+                answer = self.connection.getresponse()
+                said = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                self.errors.append(f"{kind}: {error!r}")
+                self.connection.close()
+                time.sleep(0.1)
+                continue
+            if answer.status not in expected:
+                self.errors.append(f"{kind}: {answer.status} {said[:200]!r}")
+            self.answers[kind] += 1
+            self.stop.wait(0.01)
+
+    def _next(self) -> tuple[str, str, str, str | None, tuple[int, ...]]:
+        choose = self.random.choice
+        name = choose(self.words.entities)
+        kind = choose(("predict", "explained", "tell", "bulk", "search", "timeline", "nonsense"))
+        if kind == "predict":
+            asked = {"entity": name, "relation": choose(self.words.relations), "top": 10}
+            return kind, "POST", "/predict", json.dumps(asked), (200,)
+        if kind == "explained":
+            asked = {"entity": name, "explain": True, "top": 3}
+            return kind, "POST", "/predict", json.dumps(asked), (200,)
+        if kind == "tell":
+            return kind, "POST", "/facts", json.dumps(choose(self.facts)), (200,)
+        if kind == "bulk":
+            some = self.random.sample(self.facts, 20)
+            return kind, "POST", "/facts", json.dumps({"facts": some}), (200,)
+        if kind == "search":
+            return kind, "GET", f"/entities?q={quote(name[:4])}", None, (200,)
+        if kind == "timeline":
+            return kind, "GET", f"/facts?entity={quote(name)}", None, (200,)
+        body = choose(("{", "[]", '{"entity": 3}', json.dumps({"entity": "x" * 400}), "\0" * 50))
+        return kind, "POST", choose(("/predict", "/facts", "/explain")), body, (400, 404, 422)
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds (Linux)."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+def facts_to_tell(words: Words, rng: random.Random) -> list[dict[str, str]]:
+    """A bounded set of facts, some about newcomers."""
+    return [
+        {
+            "subject": f"Newcomer {number % 300}",
+            "relation": rng.choice(words.relations),
+            "object": rng.choice(words.entities),
+            "time": rng.choice(words.dates),
+        }
+        for number in range(_FACTS)
+    ]
+
+
+def soak(
+    seconds: float, clients: int = 4, every: float = 2.0, warm_up: float = 0.25
+) -> dict[str, object]:
+    """Put a service under load and watch its memory.
+
+    Args:
+        seconds: how long.
+        clients: at once.
+        every: seconds between samples.
+        warm_up: share of the time before growth counts.
+    """
+    words = words_of(small_world())
+    with tempfile.TemporaryDirectory() as folder:
+        process, url = start_service(Path(folder) / "facts.sqlite", Path(folder) / "address")
+        facts = facts_to_tell(words, random.Random(0))
+        threads = [Client(number, url, words, facts) for number in range(clients)]
+        begin = time.monotonic()
+        samples: list[tuple[float, int]] = []
+        try:
+            for thread in threads:
+                thread.start()
+            while (now := time.monotonic() - begin) < seconds and process.is_alive():
+                samples.append((now, resident(process.pid)))
+                time.sleep(every)
+            alive = process.is_alive()
+        finally:
+            for thread in threads:
+                thread.stop.set()
+            for thread in threads:
+                thread.join(70)
+            process.kill()
+            process.join()
+    answers: Counter[str] = sum((thread.answers for thread in threads), Counter())
+    errors = [error for thread in threads for error in thread.errors]
+    judged = verdict(samples, warm_up * seconds)
+    return {
+        "passed": bool(judged.pop("steady")) and not errors and alive,
+        "seconds": round(seconds),
+        "clients": clients,
+        "requests": sum(answers.values()),
+        "by_kind": dict(sorted(answers.items())),
+        "errors": len(errors),
+        "first_errors": errors[:5],
+        **judged,
+        "megabytes": [
+            [round(at), round(size / 1e6, 1)] for at, size in samples[:: max(1, len(samples) // 60)]
+        ],
+    }
+
+
+def verdict(samples: list[tuple[float, int]], warm_up: float) -> dict[str, object]:
+    """Whether memory stays level after the warm-up, by the slope of a straight line through it."""
+    time_, size = np.array([sample for sample in samples if sample[0] >= warm_up], float).T
+    slope = float(np.polyfit(time_, size, 1)[0])
+    growth = slope * float(time_[-1] - time_[0]) / float(np.median(size))
+    return {
+        "steady": growth <= _GROWTH,
+        "samples": len(samples),
+        "bytes_per_second": round(slope),
+        "growth_share": round(growth, 4),
+        "largest_allowed": _GROWTH,
+    }
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--seconds", type=float, default=600)
+    words.add_argument("--clients", type=int, default=4)
+    words.add_argument("--out", type=Path)
+    given = words.parse_args()
+    result = soak(given.seconds, given.clients)
+    result |= {"metatkgr": __version__, "python": platform.python_version()}
+    print(json.dumps(result, indent=1))
+    if given.out:
+        write_json(given.out, result)
+    sys.exit(0 if result["passed"] else 1)
+
+
+if __name__ == "__main__":
+    main()

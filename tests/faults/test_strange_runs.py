@@ -1,0 +1,140 @@
+"""A run folder from anyone loads without executing anything, or is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+import metatkgr.training.tensors as tensor_files
+from metatkgr.data.world import simulate
+from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.models import available, create
+from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.fitting import configure
+from metatkgr.training.runs import load_run, save_graph, save_model
+from metatkgr.training.tensors import expected_state
+
+FACTS = simulate(facts=400, seed=1)
+FILES = ("config.toml", "model.safetensors", "graph.safetensors", "vocabulary.json")
+
+
+class Payload:
+    """Would make a file when unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch '{self.mark}'",)
+
+
+def made(folder: Path, **settings: object) -> Path:
+    model = create("transe", {"dimension": 4, **settings})
+    assert isinstance(model, TrainableModel)
+    model.build(len(FACTS.entities), len(FACTS.relations), torch.Generator().manual_seed(0))
+    save_graph(folder, configure(model, FACTS), FACTS)
+    save_model(folder, model)
+    return folder
+
+
+def test_the_payload_would_work(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Payload(tmp_path / "mark")))
+    assert (tmp_path / "mark").exists()
+
+
+def test_a_folder_full_of_code_runs_none_of_it(tmp_path: Path) -> None:
+    mark, folder = tmp_path / "mark", made(tmp_path / "run")
+    bad = pickle.dumps(Payload(mark))
+    python = f"import os; os.system(\"touch '{mark}'\")\n"
+    others = ("model.pt", "model.pkl", "checkpoint.pt", "pytorch_model.bin", "calibration.pkl")
+    for name in others:
+        (folder / name).write_bytes(bad)
+    for name in ("__init__.py", "model.py", "conftest.py", "sitecustomize.py", "metatkgr.py"):
+        (folder / name).write_text(python)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        forecaster = Forecaster.load(".", device="cpu")
+        assert forecaster.predict(FACTS.entities[0], FACTS.relations[0]).forecasts
+    finally:
+        os.chdir(before)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", [*FILES, "calibration.json", "checkpoint.safetensors"])
+def test_a_file_that_is_really_a_pickle_is_refused(tmp_path: Path, name: str) -> None:
+    mark, folder = tmp_path / "mark", made(tmp_path / "run")
+    for data in (pickle.dumps(Payload(mark)), pickle.dumps(Payload(mark), 0)):
+        (folder / name).write_bytes(data)
+        if name == "checkpoint.safetensors":
+            with pytest.raises(DataError):
+                tensor_files.read_tensors(folder / name)
+        else:
+            with pytest.raises(MetaTKGRError):
+                Forecaster.load(folder, device="cpu")
+    torch.save({"entity": Payload(mark)}, folder / "model.safetensors")
+    with pytest.raises(MetaTKGRError):
+        load_run(folder)
+    assert not mark.exists()
+
+
+def test_names_and_paths_in_a_run_lead_nowhere(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run")
+    config = folder / "config.toml"
+    text = config.read_text()
+    for name in ("os.system", "../../x", "/etc/passwd", "metatkgr.models.base"):
+        config.write_text(text.replace('model = "transe"', f'model = "{name}"'))
+        with pytest.raises(MetaTKGRError, match="unknown model"):
+            load_run(folder)
+    config.write_text(text.replace('dataset = "', 'dataset = "../../../etc/passwd'))
+    assert load_run(folder).facts.name == FACTS.name
+
+
+def test_settings_that_ask_for_all_the_memory_are_refused_before_it_is_taken(
+    tmp_path: Path,
+) -> None:
+    folder = made(tmp_path / "run")
+    config = folder / "config.toml"
+    text = config.read_text()
+    for dimension, told in ((10**9, "another model, setting or graph"), (10**18, "such settings")):
+        config.write_text(text.replace("dimension = 4", f"dimension = {dimension}"))
+        with pytest.raises(DataError, match=told):
+            load_run(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_pipes_and_devices_are_not_read(tmp_path: Path, name: str) -> None:
+    folder = made(tmp_path / "run")
+    for place in (lambda path: os.mkfifo(path), lambda path: path.symlink_to("/dev/zero")):
+        (folder / name).unlink()
+        place(folder / name)
+        with pytest.raises(DataError):
+            load_run(folder)
+
+
+def test_going_on_does_not_write_through_a_link(tmp_path: Path) -> None:
+    from metatkgr.training.trace import Trace
+
+    other = tmp_path / "precious"
+    other.write_text("mine")
+    (tmp_path / "trace.jsonl").symlink_to(other)
+    Trace(tmp_path / "trace.jsonl").write({"epoch": 1})
+    assert other.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", sorted(available()))
+def test_the_expected_shapes_are_those_of_the_weights(name: str) -> None:
+    model = create(name)
+    if not isinstance(model, TrainableModel):
+        pytest.skip("it has no weights")
+    expected = expected_state(model, 30, 4)
+    model.build(30, 4, torch.Generator().manual_seed(0))
+    found = model.state()
+    assert {key: (w.shape, w.dtype) for key, w in found.items()} == {
+        key: (w.shape, w.dtype) for key, w in expected.items()
+    }
