@@ -14,12 +14,7 @@ from metatkgr.data.readers.checks import check_rows
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.rows import Rows
 from metatkgr.data.readers.times import Kind, Moments, Precision
-from metatkgr.data.readers.vocabularies import (
-    ENTITY_FILE,
-    RELATION_FILE,
-    parse_id,
-    read_vocabulary,
-)
+from metatkgr.data.readers.vocabularies import parse_id, vocabularies_beside
 from metatkgr.errors import DataError
 
 __all__ = ["Scan", "scan"]
@@ -52,7 +47,7 @@ def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
     first = next(pieces(files[0], options, min(rows, _FIRST_ROWS)), None)
     if first is None:
         raise DataError(f"{files[0]} holds no rows")
-    vocabularies = _vocabularies(files, options)
+    vocabularies = vocabularies_beside(files[0].parent, options.ids)
     ids = options.ids
     if ids is None:
         ids = None not in vocabularies and _mostly_integers(first)
@@ -75,21 +70,6 @@ def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
                     low, high = span or found
                     span = min(low, found[0]), max(high, found[1])
     return Scan(unit, interval, ids, vocabularies, span)
-
-
-def _vocabularies(files: list[Path], options: ReadOptions) -> Given:
-    """The vocabularies beside the data, where there are such files and they may be wanted."""
-    if options.ids is False:
-        return None, None
-    paths = files[0].parent / ENTITY_FILE, files[0].parent / RELATION_FILE
-    there = [path.is_file() for path in paths]
-    if options.ids is None and not all(there):
-        return None, None
-    entities, relations = (
-        read_vocabulary(path) if is_there else None
-        for path, is_there in zip(paths, there, strict=True)
-    )
-    return entities, relations
 
 
 def _mostly_integers(rows: Rows) -> bool:

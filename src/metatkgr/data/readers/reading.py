@@ -20,16 +20,14 @@ import numpy as np
 from metatkgr.data.facts import Facts, IntArray, Vocabulary
 from metatkgr.data.readers.bad_rows import BadRows, BadRowsError
 from metatkgr.data.readers.checks import CheckedRows, check_rows
-from metatkgr.data.readers.inputs import Opened, open_input
+from metatkgr.data.readers.inputs import open_input
 from metatkgr.data.readers.intervals import expand
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.times import Moments, why_not_a_time
 from metatkgr.data.readers.vocabularies import (
-    ENTITY_FILE,
-    RELATION_FILE,
     by_first_appearance,
     numbered_up_to,
-    read_vocabulary,
+    vocabularies_beside,
 )
 from metatkgr.errors import DataError, SettingsError
 
@@ -119,7 +117,7 @@ def read_raw_facts(
     """Read facts as :func:`read_facts` does, without ordering them and with repetitions."""
     options = ReadOptions.of(options, changes)
     opened = open_input(source, options)
-    vocabularies = _vocabularies(opened, options)
+    vocabularies = vocabularies_beside(opened.folder, options.ids)
     checked = check_rows(
         opened.parts,
         source=opened.label,
@@ -151,23 +149,6 @@ def read_raw_facts(
         opened.name,
         report,
     )
-
-
-def _vocabularies(
-    opened: Opened, options: ReadOptions
-) -> tuple[Vocabulary | None, Vocabulary | None]:
-    """The vocabularies beside the data, where there are such files and they may be wanted."""
-    if opened.folder is None or options.ids is False:
-        return None, None
-    paths = opened.folder / ENTITY_FILE, opened.folder / RELATION_FILE
-    there = [path.is_file() for path in paths]
-    if options.ids is None and not all(there):
-        return None, None
-    entities, relations = (
-        read_vocabulary(path) if is_there else None
-        for path, is_there in zip(paths, there, strict=True)
-    )
-    return entities, relations
 
 
 def facts_of_rows(

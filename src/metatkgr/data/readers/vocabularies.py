@@ -19,6 +19,7 @@ __all__ = [
     "numbered_up_to",
     "parse_id",
     "read_vocabulary",
+    "vocabularies_beside",
 ]
 
 ENTITY_FILE, RELATION_FILE = "entity2id.txt", "relation2id.txt"
@@ -128,3 +129,25 @@ def by_first_appearance(
     renumbered = np.full(len(texts), -1, np.int64)
     renumbered[order] = np.arange(len(order))
     return [renumbered[column] for column in columns], Vocabulary(str(texts[at]) for at in order)
+
+
+def vocabularies_beside(
+    folder: Path | None, ids: bool | None
+) -> tuple[Vocabulary | None, Vocabulary | None]:
+    """The vocabularies in the folder of the data, where there are such files and they are wanted.
+
+    Args:
+        folder: None: the data are in no folder.
+        ids: whether names are ids; None: if both files are there, they may be.
+    """
+    if folder is None or ids is False:
+        return None, None
+    paths = folder / ENTITY_FILE, folder / RELATION_FILE
+    there = [path.is_file() for path in paths]
+    if ids is None and not all(there):
+        return None, None
+    entities, relations = (
+        read_vocabulary(path) if is_there else None
+        for path, is_there in zip(paths, there, strict=True)
+    )
+    return entities, relations
