@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,30 @@ def test_without_its_reasons_a_forecast_falls_more_than_without_other_facts(
     rows = generator.choice(np.arange(2000, len(facts)), QUESTIONS, replace=False).tolist()
     found = falls(lambda some: forecaster_of(model, some), standing, facts, rows, place)
     assert len(found.own) > QUESTIONS / 2
+    for control in (found.random, found.near):
+        assert np.mean(found.own) > np.mean(control) + 1
+        assert np.mean(np.array(found.own) > 0) > np.mean(np.array(control) > 0) + 0.2
+
+
+@pytest.fixture(scope="module")
+def weighed() -> tuple[Model[object], Facts]:
+    """An evidence model that has learned from a few questions."""
+    facts = mt.load("world:3000:3")
+    few = {"train_queries": 200, "earlier_queries": 200, "support_queries": 100, "epochs": 3}
+    return mt.Estimator("evidence", device="cpu", **few).fit(facts).model_, facts
+
+
+@pytest.mark.parametrize("place", [0, 2], ids=["best", "third"])
+def test_without_its_reasons_a_weighed_forecast_falls_too(
+    weighed: tuple[Model[object], Facts], place: int
+) -> None:
+    model, facts = weighed
+
+    def make(some: Facts) -> Forecaster:
+        return Forecaster.of(deepcopy(model), some, calibration=Calibration("softmax"))
+
+    found = falls(make, standing, facts, newcomer_rows(facts, 30), place)
+    assert len(found.own) > 20
     for control in (found.random, found.near):
         assert np.mean(found.own) > np.mean(control) + 1
         assert np.mean(np.array(found.own) > 0) > np.mean(np.array(control) > 0) + 0.2

@@ -6,6 +6,7 @@ import time
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from metatkgr.cli import options
 from metatkgr.cli.output import console_for, emit_json, growing_bar, metric_table
@@ -49,8 +50,20 @@ def evaluate(
         str, typer.Option(help="Whose new entities: meta-train, meta-validation or meta-test.")
     ] = "meta-test",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed; else the run's, or 0.")] = None,
+    questions: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of a run that was trained with --on-disk: ask so many questions, drawn evenly; "
+            "1000 without it. Of other runs all are asked.",
+        ),
+    ] = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
+    cluster: options.Cluster = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="With --cluster local: processes that share the questions.")
+    ] = 2,
     details: Annotated[
         bool, typer.Option(help="Add metrics per relation and per time step to the JSON.")
     ] = False,
@@ -68,10 +81,24 @@ def evaluate(
     from metatkgr.errors import SettingsError
     from metatkgr.models import DEFAULT_MODEL, create
     from metatkgr.models.trainable import TrainableModel
+    from metatkgr.training.disk_run import is_disk_run
     from metatkgr.training.runs import is_run, load_run
 
     console = console_for(json_out)
-    where = options.choose_device(device)
+    if is_disk_run(data):
+        if reading.fields or set_ or model or cluster:
+            raise SettingsError(
+                f"{data} is a run on disk: its model, settings and facts are chosen already, and "
+                "it is evaluated in one process"
+            )
+        conditions = {"split": split, "shots": shots, "visibility": visibility, "seed": seed}
+        _evaluate_on_disk(data, questions or 1000, json_out, details=details, **conditions)
+        return
+    if questions is not None:
+        raise SettingsError(
+            "--questions is for runs that were trained with --on-disk; here all questions are asked"
+        )
+    where = "cpu" if cluster else options.choose_device(device)
     settings = options.parse_assignments(set_ or [])
     chosen: Any
     begin = time.perf_counter()
@@ -106,21 +133,45 @@ def evaluate(
         seed or 0,
         loaded,
         details=details,
+        ranked=_on_cluster(cluster, workers, device),
     )
     console.print(metric_table(result))
     if known is not None:
         result["trained_shots"] = known
-        if known != result["shots"]:
-            console.print(
-                f"The entities' vectors were learned from {known}-shot supports, not from those "
-                "given here: see 'Shots' in the guide before comparing.",
-                style="yellow",
-            )
+        _tell_shots(known, result["shots"], console)
     console.print(
         "Ranks are over all entities, ties at their mean; intervals by bootstrap over entities; "
         "seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in result["seconds"].items())
     )
     emit_json(json_out, result)
+
+
+def _evaluate_on_disk(folder: str, questions: int, json_out: str | None, **conditions: Any) -> None:
+    """A run whose graph and tables are on disk."""
+    from pathlib import Path
+
+    from metatkgr.training.on_disk import report_on_disk
+
+    console = console_for(json_out)
+    with growing_bar(f"transe, {folder}") as update:
+        result = report_on_disk(Path(folder), questions=questions, update=update, **conditions)
+    console.print(metric_table(result))
+    _tell_shots(result["trained_shots"], result["shots"], console)
+    console.print(
+        f"Asked {result['questions']:,} questions ({result['queries']:,} of "
+        f"{result['queries_of_split']:,} queries). Ranks are over all entities, ties at their "
+        "mean; intervals by bootstrap over entities."
+    )
+    emit_json(json_out, result)
+
+
+def _tell_shots(known: int | str, shots: int | str, console: Console) -> None:
+    if known != shots:
+        console.print(
+            f"The entities' vectors were learned from {known}-shot supports, not from those "
+            "given here: see 'Shots' in the guide before comparing.",
+            style="yellow",
+        )
 
 
 def evaluation_of(
@@ -133,8 +184,10 @@ def evaluation_of(
     loaded: float = 0.0,
     *,
     details: bool = False,
+    ranked: Any = None,
 ) -> dict[str, Any]:
     """One evaluation with a progress bar, as the object that ``--json`` writes."""
+    from metatkgr.evaluation.evaluator import evaluate
     from metatkgr.evaluation.report import evaluation_report
 
     with growing_bar(f"{model.name}, {facts.name}") as update:
@@ -148,4 +201,16 @@ def evaluation_of(
             loaded=loaded,
             details=details,
             progress=update,
+            ranked=ranked or evaluate,
         )
+
+
+def _on_cluster(address: str | None, workers: int, device: str) -> Any:
+    """What ranks on a cluster, if one is wanted."""
+    if address is None:
+        return None
+    from functools import partial
+
+    from metatkgr.experiments.cluster import evaluate_on
+
+    return partial(evaluate_on, address, workers=workers, device=device)

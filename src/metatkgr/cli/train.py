@@ -19,7 +19,9 @@ __all__ = ["train"]
 def train(
     data: options.Data,
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
-    model: Annotated[str, typer.Option(help="Which model.")],
+    model: Annotated[
+        str, typer.Option(help="Which model; the usual one is the one that forecasts best.")
+    ] = "evidence",
     shots: options.Shots = "3",
     test_shots: Annotated[
         str | None,
@@ -53,6 +55,14 @@ def train(
     track_to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write these curves into DIR instead.")
     ] = None,
+    on_disk: Annotated[
+        bool,
+        typer.Option(
+            "--on-disk",
+            help="Leave graph and tables on disk; DATA is a folder made by `metatkgr data ingest … "
+            "--index`. TransE only.",
+        ),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
     ] = False,
@@ -63,16 +73,43 @@ def train(
     """Train a model and save it as a run, which `metatkgr evaluate` takes in place of data.
 
     Settings are selected on meta-validation only; meta-test is not looked at. Several processes:
-    `torchrun --nproc-per-node 2 -m metatkgr train …`.
+    `torchrun --nproc-per-node 2 -m metatkgr train …`; with `--max-restarts 3` a lost process is
+    replaced, and all go on from the last checkpoint.
 
-    Example: `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
+    Examples: `metatkgr train YAGO --out runs/yago`,
+    `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
     """
     from metatkgr.data.shots import Shots
     from metatkgr.training.device import choose_device, choose_precision
-    from metatkgr.training.distributed import processes
+    from metatkgr.training.distributed import processes, was_restarted
     from metatkgr.training.fitting import check_folder, configure, learn, save_run, trainable
     from metatkgr.training.tracking import Tracker
 
+    if on_disk:
+        refused = {
+            "--preset": preset != "default",
+            "--precision": precision not in ("auto", "float32"),
+            "--device": device not in ("auto", "cpu"),
+            "--track": track or track_to is not None,
+            "options for reading": bool(reading.fields),
+        }
+        _train_on_disk(
+            data,
+            out,
+            [name for name, given in refused.items() if given],
+            options.parse_assignments(set_ or []),
+            resume,
+            json_out,
+            model=model,
+            shots=shots,
+            test_shots=test_shots,
+            visibility=visibility,
+            seed=seed,
+        )
+        return
+
+    # torchrun repeats the command as it was when it replaces a lost process.
+    resume = resume or was_restarted()
     # What is misspelt is told before a large file is read.
     Shots.parse(shots)
     choose_precision(precision)
@@ -113,6 +150,45 @@ def train(
     console.print(metric_table(result))
     console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
     emit_json(json_out, result | {"run": str(out), "epochs": len(lines)})
+
+
+def _train_on_disk(
+    data: str,
+    out: Path,
+    refused: list[str],
+    settings: dict[str, str],
+    resume: bool,
+    json_out: str | None,
+    **protocol: Any,
+) -> None:
+    """The same for a graph that stays on disk."""
+    from metatkgr.data.large.store import FactStore
+    from metatkgr.errors import SettingsError
+    from metatkgr.models.base import parse_settings
+    from metatkgr.training.disk_run import DiskRunSettings
+    from metatkgr.training.on_disk import configure_on_disk, train_on_disk
+
+    if refused:
+        raise SettingsError(f"--on-disk goes without {' and '.join(refused)}")
+    if not FactStore.is_at(data):
+        raise SettingsError(
+            f"--on-disk needs a folder of facts: metatkgr data ingest {data} --out FOLDER --index, "
+            "then metatkgr train FOLDER --on-disk"
+        )
+    chosen = parse_settings(DiskRunSettings, settings)
+    run = configure_on_disk(FactStore(data), chosen, **protocol)
+    console = console_for(json_out)
+    with growing_bar(f"{run.model}, {run.dataset}") as update:
+        result = train_on_disk(
+            out,
+            run,
+            resume=resume,
+            progress=lambda line: console.print(_progress(line)),
+            update=update,
+        )
+    console.print(metric_table(result))
+    console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
+    emit_json(json_out, result | {"run": str(out), "epochs": run.settings.epochs})
 
 
 def _progress(line: dict[str, Any]) -> str:
