@@ -32,10 +32,17 @@ def test_every_requirement_allows_its_pin() -> None:
             assert requirement.specifier.contains(known[name], prereleases=True), str(requirement)
 
 
-def test_all_that_runs_is_pinned_and_free_to_use() -> None:
-    known = pins()
-    for name in needed(RUNTIME) - {"setuptools"}:
+def test_every_installed_package_is_pinned_and_of_that_version() -> None:
+    known, found = pins(), needed((*RUNTIME, "dev")) - {"setuptools"}
+    for name in found:
         assert name in known, f"{name} is not pinned"
+        version = metadata.version(name).partition("+")[0]
+        assert version == known[name], f"{name} {version} is not the pinned version"
+    assert {"torch", "numpy", "pytest", "hypothesis"} <= found
+
+
+def test_all_that_runs_is_free_to_use() -> None:
+    for name in needed(RUNTIME) - {"setuptools"}:
         told = licence(name)
         assert FREE.search(told) or LESSER.search(told), f"{name}: the licence {told!r}"
         lesser = LESSER.search(told) and not FREE.search(told)
