@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from metatkgr.experiments.curve_figures import bound_curve
@@ -23,6 +24,7 @@ from metatkgr.experiments.tables import (
 __all__ = [
     "ablation_findings",
     "bound_findings",
+    "leader_findings",
     "published_findings",
     "rule_findings",
     "significance_findings",
@@ -81,6 +83,34 @@ def _against_published(runs: Runs, row: Row) -> str:
         f"standard deviation in {counts[WITHIN]}, worse in {counts[WORSE]} of {total} cells."
     )
     return text + (f" Not reached: {'; '.join(missed)}." if missed else "")
+
+
+def leader_findings(runs: Runs, filters: Sequence[str] = ("static", "time")) -> list[str]:
+    """Who has the highest number in each cell, of all rows and (static) the published model."""
+    sentences = []
+    for shots in runs.shots():
+        leads: Counter[str] = Counter()
+        for dataset in runs.datasets:
+            for kind in filters:
+                means = {
+                    row.label: values.mean(0)
+                    for row in runs.rows(shots)
+                    if (values := runs.values(runs.of(dataset, row, shots), kind)) is not None
+                }
+                printed = PUBLISHED.get(("metatkgr", dataset, shots))
+                for place in range(len(_NAMES)):
+                    scores = {name: float(mean[place]) for name, mean in means.items()}
+                    if kind == "static" and printed and printed.mean[place] is not None:
+                        scores["the published MetaTKGR"] = float(printed.mean[place] or 0)
+                    if len(scores) > 1:
+                        leads[max(scores, key=lambda name: scores[name])] += 1
+        if leads:
+            told = ", ".join(f"{name} in {count}" for name, count in leads.most_common())
+            sentences.append(
+                f"{shots}-shot, the highest number of all rows, of {leads.total()} cells "
+                f"(datasets, metrics, both filters): {told}."
+            )
+    return sentences
 
 
 def rule_findings(runs: Runs, shots: int = 3) -> list[str]:

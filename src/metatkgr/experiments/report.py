@@ -19,6 +19,7 @@ from metatkgr.experiments.figures import drawable, write_figures
 from metatkgr.experiments.findings import (
     ablation_findings,
     bound_findings,
+    leader_findings,
     published_findings,
     rule_findings,
     significance_findings,
@@ -106,7 +107,8 @@ def results_page(
     found = comparisons(runs.outcomes, METATKGR, shots=shots)
     ablated = comparisons(runs.outcomes, METATKGR, shots=(3,), ablations=True)
     lines = ["# Results", "", *origin.splitlines(), "", *_INTRODUCTION.splitlines()]
-    said = published_findings(runs) + rule_findings(runs) + significance_findings(found)
+    said = leader_findings(runs) + published_findings(runs) + rule_findings(runs)
+    said += significance_findings(found)
     said += ablation_findings(runs, ablated) + bound_findings(runs)
     lines += ["", "## What the numbers say", "", *(f"- {sentence}" for sentence in said)]
     if 3 in shots:
