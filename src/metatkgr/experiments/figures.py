@@ -54,7 +54,8 @@ def drawable(runs: Runs) -> dict[str, tuple[str, Callable[[], Figure]]]:
         if points := _training_times(runs, dataset):
             found[f"training-time-{_file(dataset)}"] = (
                 f"{dataset}: MRR against seconds of training, validation included, 3-shot; means "
-                "over seeds. The rules are not trained: lines.",
+                "over seeds. The rules are not trained: lines. As the cells were run: their "
+                "hardware, which many share at a time, is told below.",
                 partial(_draw_training_time, runs, dataset, points),
             )
     learning = {d: drawn for d in runs.datasets if (drawn := learning_curves(runs, d))}

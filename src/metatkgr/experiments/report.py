@@ -233,7 +233,11 @@ def _provenance(runs: Runs) -> list[str]:
     rows = _settings_rows(runs)
     if rows:
         heads = ["model", "seeds", "seconds of training, 3-shot", "settings"]
-        lines += ["", "Seeds, times and settings:", "", *table(heads, rows)]
+        lines += [
+            "",
+            "Seeds, times and settings; cells of a grid share the hardware, so the times are",
+        ]
+        lines += ["no measure of a training alone:", "", *table(heads, rows)]
     return lines
 
 
