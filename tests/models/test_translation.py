@@ -6,7 +6,13 @@ import numpy as np
 import torch
 
 from metatkgr.data.visibility import Supports
-from metatkgr.models.translation import never_itself, newcomer_rows, rivals
+from metatkgr.models.translation import (
+    closeness,
+    never_itself,
+    newcomer_rows,
+    rivals,
+    score_all,
+)
 
 
 def test_the_asking_entity_comes_last_and_the_others_stay() -> None:
@@ -25,7 +31,7 @@ def test_a_question_is_ranked_alike_alone_and_among_others() -> None:
 
 def test_the_asking_entity_is_no_rival_unless_it_is_the_answer() -> None:
     scores = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, -4.0]], requires_grad=True)
-    kept = rivals(scores, torch.tensor([0, 1]), torch.tensor([2, 1]))
+    kept = rivals(scores.clone(), torch.tensor([0, 1]), torch.tensor([2, 1]))
     share = torch.softmax(kept, 1)
     assert share[0, 0] == 0
     torch.testing.assert_close(share[0, 1:], torch.softmax(torch.tensor([1.0, 2.0]), 0))
@@ -34,6 +40,20 @@ def test_the_asking_entity_is_no_rival_unless_it_is_the_answer() -> None:
     assert scores.grad is not None
     assert torch.isfinite(scores.grad).all()
     assert scores.grad[0, 0] == 0
+
+
+def test_closeness_has_the_softmax_and_the_gradient_of_the_scores() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tables = [torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (5, 9)]
+    answer = torch.tensor([0, 8, 3, 3, 1])
+    found = []
+    for score in (score_all, closeness):
+        asked, candidates = (table.clone().requires_grad_() for table in tables)
+        logits = score(asked, candidates)
+        torch.nn.functional.cross_entropy(logits, answer).backward()
+        found.append((logits.log_softmax(1), asked.grad, candidates.grad))
+    for plain, lean in zip(*found, strict=True):
+        torch.testing.assert_close(lean, plain)
 
 
 def test_a_newcomer_is_where_its_first_facts_would_have_it_be() -> None:

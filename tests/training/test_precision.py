@@ -10,7 +10,7 @@ import torch
 import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
-from metatkgr.training.device import choose_precision
+from metatkgr.training.device import choose_precision, fast_products
 from metatkgr.training.loop import train
 from metatkgr.training.runs import load_config
 
@@ -68,7 +68,18 @@ def test_the_precision_is_stored_and_must_be_repeated(run: Run, tmp_path: Path) 
     assert run(*words, "--precision", "bfloat16", "--resume").code == 0
 
 
-def test_auto_is_float32_and_nonsense_is_told() -> None:
+def test_auto_follows_the_device_and_nonsense_is_told() -> None:
     assert choose_precision("auto") == "float32"
+    assert choose_precision("auto", "cuda:0") == "tf32"
+    assert choose_precision("float32", "cuda") == "float32"
     with pytest.raises(SettingsError, match="not 'half'"):
         choose_precision("half")
+
+
+def test_tf32_changes_nothing_on_a_cpu_and_leaves_the_setting_as_it_was() -> None:
+    before = torch.get_float32_matmul_precision()
+    with fast_products("tf32", torch.device("cpu")):
+        assert torch.get_float32_matmul_precision() == before
+    with fast_products("tf32", torch.device("cuda")):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before

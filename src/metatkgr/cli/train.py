@@ -44,8 +44,8 @@ def train(
     precision: Annotated[
         str,
         typer.Option(
-            help="Of the losses: float32, bfloat16, or auto, the faster one; weights, gradients "
-            "and evaluation are float32 always."
+            help="Of the losses: float32, tf32, bfloat16, or auto (tf32 on a GPU, float32 on a "
+            "CPU); weights and evaluation are float32 always."
         ),
     ] = "auto",
     track: Annotated[

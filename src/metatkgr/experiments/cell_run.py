@@ -29,6 +29,7 @@ from metatkgr.experiments.true_loss import TrueLoss
 from metatkgr.files import write_json
 from metatkgr.models import Model, create
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.device import choose_precision
 from metatkgr.training.loop import train
 from metatkgr.training.tuned import TUNED, tuned_settings
 from metatkgr.version import __version__
@@ -157,6 +158,7 @@ def _trained(
         if progress:
             progress(line)
 
+    precision = choose_precision("auto", model.device)
     lines = train(
         model,
         problem,
@@ -165,6 +167,7 @@ def _trained(
         folder=work,
         resume=True,
         progress=after_epoch,
+        precision=precision,
         stages=stages,
     )
     if true_loss is not None:
@@ -174,6 +177,7 @@ def _trained(
     selected = [line["validation_mrr"] for line in last_phase if "validation_mrr" in line]
     return {
         "epochs": len(lines),
+        "precision": precision,
         "seconds": round(lines[-1]["seconds"], 2) if lines else 0.0,
         "validation_mrr": _rounded(max(selected or validated, default=None)),
         "curve": _curves(lines),

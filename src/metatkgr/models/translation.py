@@ -15,6 +15,7 @@ from torch.nn import functional
 from metatkgr.data.visibility import Supports
 
 __all__ = [
+    "closeness",
     "never_itself",
     "newcomer_rows",
     "relation_vectors",
@@ -72,6 +73,23 @@ def score_all(translated: Tensor, candidates: Tensor) -> Tensor:
     return 2 * (translated @ candidates.transpose(-1, -2)) - length
 
 
+def closeness(translated: Tensor, candidates: Tensor) -> Tensor:
+    """Scores for a softmax over all candidates: 2 q·c - ‖c‖², as ``score_all`` but for -‖q‖².
+
+    That part is the same for all candidates of a question, so that a softmax does not see it. The
+    rest is one product with a bias: a third of the passes over a (Q, C) matrix, which is what
+    learning with all entities as rivals waits for.
+
+    Args:
+        translated: (Q, d).
+        candidates: (C, d).
+
+    Returns:
+        (Q, C).
+    """
+    return torch.addmm(-candidates.square().sum(-1), 2 * translated, candidates.T)
+
+
 def newcomer_rows(
     known: Tensor, relation: Tensor | None, supports: Supports, entities: int
 ) -> Tensor:
@@ -125,7 +143,7 @@ def never_itself(scores: Tensor, entity: Tensor) -> Tensor:
 
 
 def rivals(scores: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """For a softmax over all entities: the asking entity is no rival of the answer.
+    """For a softmax over all entities: the asking entity is no rival of the answer; in place.
 
     Args:
         scores: (B, E).
@@ -133,8 +151,9 @@ def rivals(scores: Tensor, source: Tensor, target: Tensor) -> Tensor:
         target: (B,) the answer; where it is the asking entity itself, nothing changes.
 
     Returns:
-        (B, E) scores, the asking entity's very low.
+        ``scores``, the asking entity's very low.
     """
-    own, lowest = scores.gather(1, source.unsqueeze(1)), torch.finfo(scores.dtype).min / 2
-    kept = torch.where((source == target).unsqueeze(1), own, torch.full_like(own, lowest))
-    return scores.scatter(1, source.unsqueeze(1), kept)
+    # Added, not written: the backward of a sum is free, and the softmax of such a score is zero.
+    lowest = torch.finfo(scores.dtype).min / 2
+    penalty = (source != target).to(scores.dtype) * lowest
+    return scores.scatter_add_(1, source.unsqueeze(1), penalty.unsqueeze(1))

@@ -43,7 +43,7 @@ class Estimator:
         seed: of all randomness.
         preset: named settings of the model; 'tuned' for those chosen for the dataset.
         device: 'cpu', 'cuda', 'cuda:N' or 'auto', a GPU where there is one.
-        precision: of the losses: 'auto', 'float32' or 'bfloat16'.
+        precision: of the losses: 'auto', 'float32', 'tf32' or 'bfloat16'.
         settings: of the model, by name; they win over the preset's.
 
     Attributes:

@@ -83,7 +83,7 @@ def configure(
         seed=seed,
         version=__version__,
         preset=preset,
-        precision=choose_precision(precision),
+        precision=choose_precision(precision, model.device),
         test_shots="" if later == trained else later,
         settings=dataclasses.asdict(model.settings),
     )

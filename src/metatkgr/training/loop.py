@@ -22,7 +22,7 @@ from metatkgr.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from metatkgr.training.device import precise_to
+from metatkgr.training.device import fast_products, precise_to
 from metatkgr.training.distributed import (
     GradientSum,
     current_part,
@@ -88,8 +88,8 @@ def train(
         folder: for ``checkpoint.safetensors`` and ``trace.jsonl``; None writes nothing.
         resume: go on from the checkpoint in ``folder``, exactly.
         progress: called with each line of the trace.
-        precision: of the losses, 'float32' or 'bfloat16'; weights, gradients and validation are
-            float32 either way.
+        precision: of the losses, 'float32', 'tf32' or 'bfloat16'; weights and validation are
+            float32 in any case.
         stages: folder of first stages that several models share, each trained once (see
             ``training.stages``); None: always train.
 
@@ -184,7 +184,8 @@ def _train_phase(
     waited = (position.epoch - position.best_epoch) // max(phase.validate_every, 1)
     while position.epoch < phase.epochs and not (validates and waited >= phase.patience):
         begin = time.perf_counter()
-        line = _train_epoch(run, phase, optimiser) | start
+        with fast_products(run.precision, run.model.device):
+            line = _train_epoch(run, phase, optimiser) | start
         start = {}
         position.epoch += 1
         line |= {"phase": phase.name, "epoch": position.epoch, "epochs": phase.epochs}

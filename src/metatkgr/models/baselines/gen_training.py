@@ -17,7 +17,7 @@ from metatkgr.models.baselines.gen_network import Links, Unseen, first_layer, se
 from metatkgr.models.metatkgr.curriculum import dropout_generator
 from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import relation_vectors, rivals, score_all, translation_score
+from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score
 
 __all__ = ["GENPhase", "IGENSettings", "TGENSettings", "Vectors", "askers_at", "strangers_at"]
 
@@ -222,7 +222,7 @@ class GENPhase:
             there = torch.ones_like(answer, dtype=torch.bool)
             value = ranking_loss(score[:, 0], score[:, 1:], there, usable, settings.ranking)
         else:
-            scores = rivals(score_all(asking + translation, everyone), entity, answer)
+            scores = rivals(closeness(asking + translation, everyone), entity, answer)
             total = functional.cross_entropy(scores, answer, reduction="sum")
             value = total / max(len(answer), 1)
         return Loss(value, {}, part.share(len(batch)))

@@ -16,7 +16,7 @@ from metatkgr.data.visibility import VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.baselines.lan_attention import first_links
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import relation_vectors, rivals, score_all, translation_score
+from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score
 
 if TYPE_CHECKING:
     from metatkgr.models.baselines.lan import LAN
@@ -158,7 +158,7 @@ class LogicAttentionPhase:
             table = weights["entity"]
             total = functional.cross_entropy(
                 rivals(
-                    torch.cat([score_all(asked, table), score_all(plain, table)]),
+                    closeness(torch.cat([asked, plain]), table),
                     batch.source.repeat(2),
                     batch.target.repeat(2),
                 ),

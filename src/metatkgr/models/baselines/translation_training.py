@@ -20,7 +20,13 @@ from torch.nn import functional
 
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import relation_vectors, rivals, score_all, translation_score
+from metatkgr.models.translation import (
+    closeness,
+    relation_vectors,
+    rivals,
+    score_all,
+    translation_score,
+)
 
 __all__ = [
     "Interaction",
@@ -82,6 +88,10 @@ class Interaction(ABC):
     def candidates(self, source: Tensor, relation: Tensor, candidate: Tensor | None) -> Tensor:
         """(B, C) scores of the same C candidates for (B,) questions; None: all entities."""
 
+    def logits(self, source: Tensor, relation: Tensor) -> Tensor:
+        """(B, E) scores of all entities, up to a constant of each question; to be overwritten."""
+        return self.candidates(source, relation, None)
+
     def rows(self, candidate: Tensor | None) -> Tensor:
         """(C, d) entity vectors of the candidates."""
         entity = self.weights["entity"]
@@ -103,6 +113,10 @@ class Translation(Interaction):
     def candidates(self, source: Tensor, relation: Tensor, candidate: Tensor | None) -> Tensor:
         """(B, C) negative squared distances, one matrix product."""
         return score_all(self.points(source, relation), self.rows(candidate))
+
+    def logits(self, source: Tensor, relation: Tensor) -> Tensor:
+        """(B, E) the same without the part of the question alone."""
+        return closeness(self.points(source, relation), self.rows(None))
 
 
 def distinct_triples(known: VisibleFacts) -> Tensor:
@@ -159,8 +173,8 @@ class TripleLearning:
             wrong = wrong.masked_fill(drawn == target.unsqueeze(1), -math.inf)
             scores, answer = torch.cat([right, wrong], dim=1), torch.zeros_like(target)
         else:
-            scores, answer = self.interaction.candidates(source, relation, None), target
-            scores = rivals(scores, source, target)
+            scores = rivals(self.interaction.logits(source, relation), source, target)
+            answer = target
         # A sum and not a mean, which of no rows would not be a number.
         total = functional.cross_entropy(scores, answer, reduction="sum")
         return Loss(total / max(len(answer), 1), {}, part.share(len(batch)))

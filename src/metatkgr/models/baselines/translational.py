@@ -32,7 +32,7 @@ from metatkgr.models.baselines.translation_training import (
     TripleSettings,
 )
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.models.translation import never_itself, relation_vectors, score_all
+from metatkgr.models.translation import closeness, never_itself, relation_vectors, score_all
 
 __all__ = [
     "RotatE",
@@ -150,6 +150,10 @@ class Rotation(Interaction):
     def candidates(self, source: Tensor, relation: Tensor, candidate: Tensor | None) -> Tensor:
         """(B, C) negative squared distances, one matrix product."""
         return score_all(self.points(source, relation), self.rows(candidate))
+
+    def logits(self, source: Tensor, relation: Tensor) -> Tensor:
+        """(B, E) the same without the part of the question alone."""
+        return closeness(self.points(source, relation), self.rows(None))
 
 
 SettingsT = TypeVar("SettingsT", bound=TripleSettings)
