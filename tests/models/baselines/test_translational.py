@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+import metatkgr as mt
+from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.errors import SettingsError
 from metatkgr.models import create
-from metatkgr.models.baselines.translation_training import TripleSettings
+from metatkgr.models.baselines.translation_training import TranslationStart, TripleSettings
 from metatkgr.models.baselines.translational import EmbeddingModel
 from metatkgr.models.trainable import TrainableModel
 
@@ -114,3 +116,12 @@ def test_a_rotation_keeps_lengths() -> None:
 def test_rotate_wants_an_even_dimension() -> None:
     with pytest.raises(SettingsError, match="even"):
         create("rotate", {"dimension": 7})
+
+
+def test_a_start_ends_with_the_epoch_that_reaches_its_last_step() -> None:
+    problem = Problem.of(mt.load("world:2000"))
+    tables = [torch.nn.Parameter(torch.zeros(n, 4)) for n in (500, 10)]
+    how = TripleSettings(dimension=4, epochs=40, batch_size=64)
+    of_an_epoch = -(-len(TranslationStart(*tables, problem.known, how).triples) // 64)
+    for most, epochs in ((0, 40), (3 * of_an_epoch - 1, 3), (3 * of_an_epoch + 1, 4), (1, 1)):
+        assert TranslationStart(*tables, problem.known, how, most).epochs == epochs

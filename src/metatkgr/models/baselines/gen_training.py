@@ -49,6 +49,10 @@ class IGENSettings:
     """Whether meta-training moves the tables too; they learn meta-train queries by heart."""
     translation_epochs: int = 40
     """Epochs of TransE."""
+    translation_steps: int = 5000
+    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
+    settled after a few epochs, and the vectors of new entities fit their few facts too closely
+    after more."""
     translation_rate: float = 0.005
     """Learning rate of that stage."""
     epochs: int = 30
@@ -66,7 +70,7 @@ class IGENSettings:
         for name in ("dimension", "bases", "epochs", "batch_size", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("negatives", "patience", "translation_epochs"):
+        for name in ("negatives", "patience", "translation_epochs", "translation_steps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name in ("learning_rate", "translation_rate"):

@@ -58,6 +58,10 @@ class MetaDyGNNSettings:
     """Whether TransE, which initialises the tables, sees one fact of each support or all K."""
     translation_epochs: int = 40
     """Epochs of TransE."""
+    translation_steps: int = 5000
+    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
+    settled after a few epochs, and the vectors of new entities fit their few facts too closely
+    after more."""
     translation_rate: float = 0.005
     """Learning rate of that stage."""
     learn_tables: bool = False
@@ -81,7 +85,7 @@ class MetaDyGNNSettings:
         for name in positive.split():
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("translation_epochs", "patience", "inner_rate"):
+        for name in ("translation_epochs", "translation_steps", "patience", "inner_rate"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name in ("learning_rate", "translation_rate"):

@@ -47,7 +47,7 @@ class RENETSettings:
     """Passes of the global model over the known steps; 0 leaves its states at zero."""
     epochs: int = 20
     """Passes over the known facts."""
-    batch_size: int = 1024
+    batch_size: int = 2048
     """Directed facts in a batch."""
     batches: str = "time"
     """What a batch is made of: facts of neighbouring steps ('time'), which met the same entities in
@@ -234,7 +234,7 @@ class RENET(TrainableModel[RENETSettings]):
     settings_type = RENETSettings
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "paper": {"learning_rate": 0.001, "epochs": 60},
+        "paper": {"learning_rate": 0.001, "epochs": 60, "batch_size": 1024, "batches": "random"},
     }
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (3e-4, 1e-2, "log"),

@@ -204,7 +204,25 @@ class TranslationPhase(TripleLearning):
 
 
 class TranslationStart(TranslationPhase):
-    """The same as the start of other models: all epochs, never validated."""
+    """The same as the start of other models: all epochs, never validated.
+
+    Args:
+        entity, relation, known, settings: as of :class:`TranslationPhase`.
+        most_steps: the epoch in which so many steps are reached is the last; 0: no bound.
+    """
+
+    def __init__(
+        self,
+        entity: nn.Parameter,
+        relation: nn.Parameter,
+        known: VisibleFacts,
+        settings: TripleSettings,
+        most_steps: int = 0,
+    ) -> None:
+        super().__init__(entity, relation, known, settings)
+        if most_steps and len(self.triples):
+            of_an_epoch = math.ceil(len(self.triples) / settings.batch_size)
+            self.epochs = min(self.epochs, math.ceil(most_steps / of_an_epoch))
 
     def recipe(self) -> bytes:
         """Everything that its outcome follows from, but for the seed (``training.stages``)."""
@@ -223,6 +241,11 @@ class StartSettings(Protocol):
     @property
     def translation_epochs(self) -> int:
         """Passes over the triples; 0: no such stage."""
+        ...
+
+    @property
+    def translation_steps(self) -> int:
+        """Steps after which the epoch is the last; 0: no bound."""
         ...
 
     @property
@@ -253,4 +276,5 @@ def translation_start(
         learning_rate=settings.translation_rate,
         patience=0,
     )
-    return [TranslationStart(weights["entity"], weights["relation"], known, how)]
+    tables = weights["entity"], weights["relation"]
+    return [TranslationStart(*tables, known, how, settings.translation_steps)]

@@ -20,6 +20,10 @@ class EvidenceSettings:
     translation_epochs: int = 40
     """Epochs of TransE on the first fact of each support, from which the weights are learned; and
     again with all K facts, for use."""
+    translation_steps: int = 5000
+    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
+    settled after a few epochs, and the vectors of new entities fit their few facts too closely
+    after more."""
     translation_rate: float = 0.005
     """Learning rate of these."""
     hidden: int = 32
@@ -78,6 +82,7 @@ class EvidenceSettings:
             "hidden",
             "similar",
             "translation_epochs",
+            "translation_steps",
             "patience",
             "earlier_queries",
             "epochs",

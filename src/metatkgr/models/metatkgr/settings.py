@@ -57,6 +57,10 @@ class MetaTKGRSettings:
     way) or all K."""
     translation_epochs: int = 40
     """Epochs of that stage."""
+    translation_steps: int = 5000
+    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
+    settled after a few epochs, and the vectors of new entities fit their few facts too closely
+    after more."""
     translation_rate: float = 0.005
     """Learning rate of that stage."""
     background_epochs: int = 0
@@ -111,7 +115,8 @@ class MetaTKGRSettings:
         for name in positive.split():
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("window", "translation_epochs", "background_epochs", "inner_steps"):
+        unsigned = "window translation_epochs translation_steps background_epochs inner_steps"
+        for name in unsigned.split():
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name, known in (
@@ -143,6 +148,11 @@ class MetaTKGRSettings:
         return LossSettings(loss=self.loss, margin=self.margin, reduction=self.reduction)
 
     @property
+    def query_intervals(self) -> int:
+        """M, or one for the variant that takes all queries at once."""
+        return 1 if self.variant == "static-maml" else self.intervals
+
+    @property
     def time_window(self) -> int | None:
         """Δt, or None for all of the past."""
         return self.window or None
@@ -163,6 +173,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "support_negatives": 1,
         "learn_tables": True,
         "one_shot": True,
+        "translation_steps": 0,
         "inner_rate": 0.0001,
         "outer_rate": 0.0001,
         "background_epochs": 4,
