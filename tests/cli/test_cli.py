@@ -58,6 +58,17 @@ def test_evaluate_writes_the_documented_object_and_nothing_else_to_stdout(run: R
     assert "recurrency on world" in shown.err
 
 
+def test_evaluate_tells_how_far_off_probabilities_are(run: Run) -> None:
+    shown = run("evaluate", "world:3000", "--model", "paths", "--calibration", "--json", "-")
+    assert shown.code == 0, shown.err
+    found = json.loads(shown.out)["calibration"]
+    assert found["fitted"]["split"].startswith("meta-validation")
+    for part in ("fitted", "meta-test"):
+        assert 0 < found[part]["ece"] < 0.5
+        assert found[part]["queries"] > 100
+    assert f"right in {found['meta-test']['correct']:.1%}" in " ".join(shown.err.split())
+
+
 def test_evaluate_writes_json_to_a_file_and_a_table_to_stdout(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "new" / "result.json"
     shown = run("evaluate", "world:3000", "--json", target, "--details")

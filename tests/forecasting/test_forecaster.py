@@ -431,11 +431,13 @@ def test_several_threads_may_ask_while_facts_arrive() -> None:
     assert len(forecaster.facts) == len(facts) + 60
 
 
-@pytest.mark.parametrize("name", ["metatkgr", "transe", "renet"])
+@pytest.mark.parametrize("name", ["metatkgr", "transe", "renet", "evidence"])
 def test_a_run_forecasts_newcomers_too(name: str, tmp_path: Path) -> None:
     facts = world()
     small = {"dimension": 8, "epochs": 1}
     small |= {"translation_epochs": 1, "inner_steps": 2} if name == "metatkgr" else {}
+    few = {"train_queries": 50, "earlier_queries": 0, "support_share": 0.0, "translation_epochs": 1}
+    small |= few if name == "evidence" else {}
     mt.Estimator(name, device="cpu", **small).fit(facts, folder=tmp_path / "run")
     forecaster = mt.Forecaster.load(tmp_path / "run")
     relation, other = facts.relations[0], facts.entities[int(facts.object[-1])]

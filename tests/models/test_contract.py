@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.facts import Facts, IntArray, Vocabulary
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.models import available, create
-from metatkgr.models.base import Model
+from metatkgr.models.base import Model, Observes
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.loop import train
 from metatkgr.training.runs import RunConfig, load_run, save_graph, save_model
@@ -195,6 +195,30 @@ def test_the_future_test_would_notice_a_model_that_peeks() -> None:
     late = Queries(asked.entity, asked.relation, np.full(len(asked), tasks.facts.steps))
     model = ready("recurrency", tasks)
     assert not torch.equal(model.score(asked), model.score(late))
+
+
+OBSERVING = [name for name in MODELS if issubclass(available()[name], Observes)]
+
+
+@pytest.mark.parametrize("name", OBSERVING)
+def test_facts_that_are_observed_count_like_prepared_ones(name: str) -> None:
+    """Facts at any time, entities that nobody had heard of; and the same model goes back again."""
+    tasks = tasks_of("streaming")
+    facts, questions = tasks.facts, some(tasks.questions, 30)
+    last = facts.entities.names[:-40]
+    old = np.maximum(facts.subject, facts.object) < len(last)
+    old &= np.random.default_rng(1).random(len(facts)) < 0.9
+    first = VisibleFacts.of(replace(facts.select(old), entities=Vocabulary(last)))
+    everything = ready(name, tasks).score(questions)
+
+    model = usable(name).prepare(first)
+    assert isinstance(model, Observes)
+    for rows in (~old, np.zeros_like(old), ~old & (facts.time < 50), ~old):
+        model.observe(VisibleFacts.of(facts.select(rows)))
+        assert isinstance(model, Model)
+        scores = model.adapt(tasks.supports).score(questions)
+        assert scores.shape == everything.shape
+        assert torch.equal(scores, everything) == bool((rows == ~old).all())
 
 
 TRAINABLE = [name for name in MODELS if issubclass(available()[name], TrainableModel)]

@@ -36,13 +36,23 @@ class _KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("ended", ["translation", "background", "meta"])
-def test_every_stage_of_the_text_goes_on_exactly(ended: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ended", "sampler"),
+    [
+        ("translation", "bfs"),
+        ("background", "bfs"),
+        ("meta", "bfs"),
+        ("background", "uniform"),
+        ("meta", "uniform"),
+    ],
+)
+def test_every_stage_of_the_text_goes_on_exactly(ended: str, sampler: str, tmp_path: Path) -> None:
     """All weights are learned here: an order that changes on loading would show."""
     problem = Problem.of(simulate(facts=2000, seed=1), shots=2)
     settings = {
         "dimension": 8, "translation_epochs": 2, "background_epochs": 2, "epochs": 2,
         "batch_size": 64, "outer_rate": 0.01, "background_steps": 3,
+        "sampler": sampler, "budget": 2,
     }  # fmt: skip
 
     def kill(line: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from disk_world import ingested_world
 
 from command_line import Run
 from metatkgr.data.large.ingest import ingest
@@ -25,12 +26,13 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.evaluation.filters import FILTERS
-from metatkgr.evaluation.on_disk import evaluate_on_disk
-from metatkgr.graph.build import build_index
+from metatkgr.evaluation.on_disk import TableScorer, evaluate_on_disk
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
-from metatkgr.training import disk_run
-from metatkgr.training.disk_run import DiskRunSettings, load_disk_run, open_index, tables_of
+from metatkgr.training import disk_tables
+from metatkgr.training.disk_run import load_disk_run, open_index
+from metatkgr.training.disk_settings import DiskRunSettings
+from metatkgr.training.disk_tables import tables_of
 from metatkgr.training.on_disk import configure_on_disk, report_on_disk, train_on_disk
 from metatkgr.training.trace import read_trace
 
@@ -42,21 +44,7 @@ SMALL = DiskRunSettings(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A simulated world of 3,000 facts, ingested, with its index."""
-    from metatkgr.data.world import simulate
-
-    place = tmp_path_factory.mktemp("world")
-    facts = simulate(facts=3000, seed=2)
-    columns = (facts.subject, facts.relation, facts.object, facts.time)
-    # A few facts of entities with themselves, which the protocol has rules of its own for.
-    rows = [tuple(row) for row in np.stack(columns, axis=1).tolist()]
-    own = [(s, r, s, t) for s, r, _, t in rows[::40]]
-    lines = [f"e{s},r{r},e{o},{t}" for s, r, o, t in sorted(rows + own, key=lambda row: row[3])]
-    (place / "world.csv").write_text("\n".join(["s,r,o,t", *lines]) + "\n")
-    ingest([place / "world.csv"], place / "facts")
-    store = FactStore(place / "facts")
-    sizes = {"entities": len(store.entities), "relations": len(store.relations)}
-    build_index(store.folder / "index.safetensors", store.blocks, steps=store.steps, **sizes)
-    return store.folder
+    return ingested_world(tmp_path_factory.mktemp("world"))
 
 
 def plain(out: Path) -> list[dict[str, Any]]:
@@ -88,7 +76,8 @@ def test_the_ranks_are_those_of_the_evaluator_in_memory(
     theirs = evaluate(model, tasks)
     protocol = StoredSplit(store, shots=2, visibility=visibility, rows=500)
     asked = protocol.tasks(split, 10**6)
-    ours = evaluate_on_disk(tables["entity"], tables["relation"], asked.tasks, open_index(store))
+    scorer = TableScorer(tables["entity"], tables["relation"])
+    ours = evaluate_on_disk(scorer, asked.tasks, open_index(store))
     for name in FILTERS:
         assert np.array_equal(ours.ranks[name], theirs.ranks[name])
     assert np.array_equal(ours.novel, theirs.novel)
@@ -112,7 +101,7 @@ def test_an_interrupted_training_ends_in_the_same_bits(
     result = train_on_disk(tmp_path / "whole", run)
     assert not (tmp_path / "whole" / "working").exists()
     cut = tmp_path / "cut"
-    copy = disk_run._copy
+    copy = disk_tables._copy
     for number in (1, 2, 3, 4, 1, 2):
         calls = 0
 
@@ -125,7 +114,7 @@ def test_an_interrupted_training_ends_in_the_same_bits(
         # In the middle of writing a checkpoint, or after some block.
         with monkeypatch.context() as patch:
             if number < 3:
-                patch.setattr(disk_run, "_copy", lambda *places: (copy(*places), stop()))
+                patch.setattr(disk_tables, "_copy", lambda *places: (copy(*places), stop()))
             with pytest.raises(StoppedError):
                 train_on_disk(cut, run, resume=True, update=None if number < 3 else stop)
     assert (cut / "working").is_dir()
@@ -215,7 +204,9 @@ def test_the_command_line_trains_evaluates_and_resumes_after_kill_9(
     [
         (["--model", "transe", "--preset", "tuned"], "goes without --preset"),
         (["--model", "transe", "--device", "cuda"], "goes without --device"),
-        (["--model", "metatkgr"], "only transe"),
+        (["--model", "rotate"], "metatkgr and transe can be trained, not rotate"),
+        ([], "not evidence"),
+        (["--model", "metatkgr", "--set", "learn_tables=true"], "leave it at False"),
         (["--model", "transe", "--set", "epoch=3"], "did you mean epochs"),
         (["--model", "transe", "--set", "questions=0"], "at least 1"),
     ],
@@ -264,5 +255,7 @@ def test_facts_that_are_not_there_or_others_are_told(
         shown = run("evaluate", tmp_path / "run")
         assert shown.code == 2
         assert message in " ".join(shown.err.split())
-    with pytest.raises(SettingsError, match="only transe"):
+    with pytest.raises(SettingsError, match="not rotate"):
         configure_on_disk(FactStore(folder), SMALL, model="rotate")
+    with pytest.raises(SettingsError, match="not the settings of metatkgr"):
+        configure_on_disk(FactStore(folder), SMALL, model="metatkgr")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +59,15 @@ def evaluate(
             "1000 without it. Of other runs all are asked.",
         ),
     ] = None,
+    moved: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="Of a run that was trained with --on-disk: where its folder of facts is now, if "
+            "it has moved.",
+        ),
+    ] = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
     cluster: options.Cluster = None,
@@ -66,6 +76,13 @@ def evaluate(
     ] = 2,
     details: Annotated[
         bool, typer.Option(help="Add metrics per relation and per time step to the JSON.")
+    ] = False,
+    calibration: Annotated[
+        bool,
+        typer.Option(
+            help="Also fit probabilities to meta-validation, and tell how far off they are there "
+            "and on meta-test: the expected calibration error."
+        ),
     ] = False,
     json_out: options.JsonOut = None,
     *,
@@ -86,17 +103,22 @@ def evaluate(
 
     console = console_for(json_out)
     if is_disk_run(data):
-        if reading.fields or set_ or model or cluster:
+        if reading.fields or set_ or model or cluster or calibration:
             raise SettingsError(
-                f"{data} is a run on disk: its model, settings and facts are chosen already, and "
-                "it is evaluated in one process"
+                f"{data} is a run on disk: its model, settings and facts are chosen already, it "
+                "is evaluated in one process, and without --calibration"
             )
         conditions = {"split": split, "shots": shots, "visibility": visibility, "seed": seed}
-        _evaluate_on_disk(data, questions or 1000, json_out, details=details, **conditions)
+        given = {"details": details, "data": moved, **conditions}
+        _evaluate_on_disk(data, questions or 1000, json_out, **given)
         return
     if questions is not None:
         raise SettingsError(
             "--questions is for runs that were trained with --on-disk; here all questions are asked"
+        )
+    if moved is not None:
+        raise SettingsError(
+            "--data is for runs that were trained with --on-disk; others hold their facts"
         )
     where = "cpu" if cluster else options.choose_device(device)
     settings = options.parse_assignments(set_ or [])
@@ -143,17 +165,38 @@ def evaluate(
         "Ranks are over all entities, ties at their mean; intervals by bootstrap over entities; "
         "seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in result["seconds"].items())
     )
+    if calibration:
+        result["calibration"] = _calibration_of(chosen, facts, result["shots"], console)
     emit_json(json_out, result)
+
+
+def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) -> dict[str, Any]:
+    """How far off the model's probabilities are; told, and as part of the JSON."""
+    from metatkgr.forecasting.calibrating import calibration_report
+
+    with console.status("calibration …"):
+        found = calibration_report(model, facts, shots)
+    fitted, later = found["fitted"], found["meta-test"]
+    if fitted["ece"] is None or later is None:
+        console.print("Too few queries to fit probabilities to, or to judge them by.")
+        return found
+    console.print(
+        f"Expected calibration error of the first forecast (of the first ten), visibility "
+        f"{found['visibility']}: {fitted['ece']:.3f} ({fitted['ece_top10']:.3f}) on entities of "
+        f"{fitted['split']} that the fit had not seen ({fitted['queries']:,} queries); "
+        f"{later['ece']:.3f} ({later['ece_top10']:.3f}) on meta-test ({later['queries']:,} "
+        f"queries), where it said {later['stated']:.1%} on average and was right in "
+        f"{later['correct']:.1%}."
+    )
+    return found
 
 
 def _evaluate_on_disk(folder: str, questions: int, json_out: str | None, **conditions: Any) -> None:
     """A run whose graph and tables are on disk."""
-    from pathlib import Path
-
     from metatkgr.training.on_disk import report_on_disk
 
     console = console_for(json_out)
-    with growing_bar(f"transe, {folder}") as update:
+    with growing_bar(folder) as update:
         result = report_on_disk(Path(folder), questions=questions, update=update, **conditions)
     console.print(metric_table(result))
     _tell_shots(result["trained_shots"], result["shots"], console)

@@ -19,8 +19,8 @@ def reproduce(
         typer.Argument(
             metavar="[TABLE|FIGURE]...",
             help="Which tables and figures: 3-shot, 1-shot, 2-shot, detailed, cross-shot, "
-            "visibility, ablations, over-time, training-time, bound, datasets; all, where none is "
-            "named.",
+            "visibility, ablations, evidence-ablations, over-time, training-time, bound, datasets; "
+            "all, where none is named.",
             show_default=False,
         ),
     ] = None,
@@ -43,8 +43,8 @@ def reproduce(
         int | None,
         typer.Option(
             min=1,
-            help="Seeds of each learned model; without it 5 for MetaTKGR and the three best "
-            "baselines, 3 for the others.",
+            help="Seeds of each learned model; without it 5 for MetaTKGR, evidence and the three "
+            "best baselines, 3 for the others.",
         ),
     ] = None,
     preset: Annotated[

@@ -60,7 +60,7 @@ def train(
         typer.Option(
             "--on-disk",
             help="Leave graph and tables on disk; DATA is a folder made by `metatkgr data ingest … "
-            "--index`. TransE only.",
+            "--index`. TransE and MetaTKGR.",
         ),
     ] = False,
     resume: Annotated[
@@ -165,7 +165,7 @@ def _train_on_disk(
     from metatkgr.data.large.store import FactStore
     from metatkgr.errors import SettingsError
     from metatkgr.models.base import parse_settings
-    from metatkgr.training.disk_run import DiskRunSettings
+    from metatkgr.training.disk_settings import disk_settings
     from metatkgr.training.on_disk import configure_on_disk, train_on_disk
 
     if refused:
@@ -175,7 +175,7 @@ def _train_on_disk(
             f"--on-disk needs a folder of facts: metatkgr data ingest {data} --out FOLDER --index, "
             "then metatkgr train FOLDER --on-disk"
         )
-    chosen = parse_settings(DiskRunSettings, settings)
+    chosen = parse_settings(disk_settings(protocol["model"]), settings)
     run = configure_on_disk(FactStore(data), chosen, **protocol)
     console = console_for(json_out)
     with growing_bar(f"{run.model}, {run.dataset}") as update:

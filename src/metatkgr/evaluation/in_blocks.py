@@ -14,7 +14,7 @@ from torch import Tensor
 
 from metatkgr.evaluation.filters import FILTERS, TrueAnswers
 from metatkgr.evaluation.ranking import check_finite
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import LinkIndex
 from metatkgr.graph.ragged import expand_ranges, pack
 
 __all__ = ["best_in_blocks", "ranks_in_blocks", "true_answers_of"]
@@ -22,12 +22,14 @@ __all__ = ["best_in_blocks", "ranks_in_blocks", "true_answers_of"]
 Scores = Callable[[int, int], Tensor]
 """(Q, c) scores of the candidates ``low`` to ``high``, not included."""
 
+_AFTER_ALL = 1 << 62
+"""Later than any step."""
 _BLOCK = 1 << 14
 """Candidates scored at once: their vectors (4 MB at d = 64) stay in a processor's cache."""
 
 
 def true_answers_of(
-    index: GraphIndex, entity: Tensor, relation: Tensor, time: Tensor, name: str
+    index: LinkIndex, entity: Tensor, relation: Tensor, time: Tensor, name: str
 ) -> TrueAnswers:
     """The true answers of questions under the filter ``name``; reads the askers' links alone.
 
@@ -38,16 +40,19 @@ def true_answers_of(
     """
     if name not in FILTERS:
         raise ValueError(f"unknown filter {name!r}; choose one of {FILTERS}")
-    low, high = index.start[entity], index.start[entity + 1]
     if name == "time":
         low, high = index.before(entity, time + 1, window=2)  # at this time
+    else:
+        low, high = index.before(entity, torch.full_like(time, _AFTER_ALL))
     row, position = expand_ranges(low, high)
-    same = index.relation[position] == relation[row]
+    linked, every = position[:, None], torch.ones(len(position), 1, dtype=torch.bool)
+    target = index.targets(entity[row], linked, every).squeeze(1)
+    kind, _ = index.about(entity[row], position)
     # A fact of an entity with itself is one link, in its own direction, and true in both.
     half = index.relations // 2
-    own = index.target[position] == entity[row]
-    same |= own & (index.relation[position] == (relation[row] + half) % (2 * half))
-    row, target = row[same], index.target[position[same]]
+    same = kind == relation[row]
+    same |= (target == entity[row]) & (kind == (relation[row] + half) % (2 * half))
+    row, target = row[same], target[same]
     cell = torch.unique(pack((row, len(entity)), (target, index.entities)))
     bounds = torch.searchsorted(cell, torch.arange(len(entity) + 1) * index.entities)
     return TrueAnswers(bounds[:-1], bounds[1:], cell % index.entities)

@@ -22,11 +22,13 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
+from metatkgr.experiments.ablations import ABLATIONS, ablation_of
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.compact import SCALE, pack
-from metatkgr.experiments.suite import settings_of
+from metatkgr.experiments.suite import RULES, settings_of
 from metatkgr.experiments.true_loss import TrueLoss
 from metatkgr.files import write_json
+from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.models import Model, create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.device import choose_precision
@@ -112,13 +114,17 @@ def run_cell(
     if isinstance(model, TrainableModel):
         training = _trained(model, cell, loaded, work, stages, progress)
     tasks = loaded.tasks((cell.dataset, cell.test_shots, cell.visibility))
+    result = _result(cell, evaluate(model, tasks))
+    if _is_calibrated(cell):
+        found = calibration_report(model, loaded.facts(cell.dataset), cell.test_shots)
+        result["calibration"] = _rounded(found)
     record = {
         "cell": cell.to_json(),
         "settings": dataclasses.asdict(model.settings),
         "versions": versions(),
         "hardware": hardware(device),
         "training": training,
-        "result": _result(cell, evaluate(model, tasks)),
+        "result": result,
     }
     shutil.rmtree(work, ignore_errors=True)
     return record
@@ -190,6 +196,13 @@ def _follows(cell: Cell) -> bool:
     return plain and cell.visibility == "entity-split" and not dict(cell.settings).get("variant")
 
 
+def _is_calibrated(cell: Cell) -> bool:
+    """Whether probabilities are fitted and judged too: for what a forecaster would use."""
+    plain = cell.test_shots == str(cell.shots) == "3" and cell.visibility == "entity-split"
+    served = cell.model in (*RULES, *ABLATIONS) and (cell.seed == 0 or not cell.tiny)
+    return plain and served and ablation_of(cell.model, cell.settings) is None
+
+
 def _curves(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each phase the numbers of its epochs as columns, thinned to a bounded length."""
     curves = []
@@ -257,6 +270,8 @@ def _rounded(value: Any) -> Any:
         return float(f"{value:.6g}")
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
     return value
 
 

@@ -13,6 +13,7 @@ from metatkgr.experiments.special_tables import ablation_rows
 from metatkgr.experiments.suite import RULES
 from metatkgr.experiments.tables import (
     BETTER,
+    EVIDENCE,
     METATKGR,
     WITHIN,
     WORSE,
@@ -24,6 +25,7 @@ from metatkgr.experiments.tables import (
 __all__ = [
     "ablation_findings",
     "bound_findings",
+    "evidence_findings",
     "leader_findings",
     "published_findings",
     "rule_findings",
@@ -145,14 +147,16 @@ def rule_findings(runs: Runs, shots: int = 3) -> list[str]:
     return sentences
 
 
-def ablation_findings(runs: Runs, found: Sequence[Comparison], shots: int = 3) -> list[str]:
+def ablation_findings(
+    runs: Runs, found: Sequence[Comparison], shots: int = 3, *, whole_row: Row = METATKGR
+) -> list[str]:
     """What leaving out a part changes; ``found`` compares the whole model with each ablation."""
     sentences = []
     compared = {(c.dataset, c.other): c for c in found}
-    for name, row in ablation_rows(runs)[1:]:
+    for name, row in ablation_rows(runs, whole_row)[1:]:
         parts = []
         for dataset in runs.datasets:
-            whole, less = runs.common(dataset, METATKGR, row, shots)
+            whole, less = runs.common(dataset, whole_row, row, shots)
             if whole is None or less is None:
                 continue
             change = less[:, 0].mean() - whole[:, 0].mean()
@@ -162,9 +166,24 @@ def ablation_findings(runs: Runs, found: Sequence[Comparison], shots: int = 3) -
                 verdict = "significant" if comparison.significant else "not significant"
             parts.append(f"{change:+.3f} on {dataset} ({verdict}, {_seeds(len(whole))})")
         if parts:
+            of = "" if whole_row == METATKGR else f" of {whole_row.label}"
             sentences.append(
-                f"`{name}` instead of the whole changes the MRR by {', '.join(parts)}."
+                f"`{name}` instead of the whole{of} changes the MRR by {', '.join(parts)}."
             )
+    return sentences
+
+
+def evidence_findings(runs: Runs, found: Sequence[Comparison]) -> list[str]:
+    """Which parts of the evidence model are worth having."""
+    sentences = ablation_findings(runs, found, whole_row=EVIDENCE)
+    if found:
+        worse = sum(c.significant and c.difference > 0 for c in found)
+        better = sum(c.significant and c.difference < 0 for c in found)
+        sentences.append(
+            f"Of {len(found)} comparisons of {EVIDENCE.label} with an ablation of it, {worse} show "
+            f"the ablation significantly worse and {better} significantly better (corrected p < "
+            f"{ALPHA})."
+        )
     return sentences
 
 

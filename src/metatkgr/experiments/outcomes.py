@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.experiments.ablations import ablation_of
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.compact import SCALE, unpack
 from metatkgr.experiments.published import METRICS
@@ -53,7 +54,7 @@ class Row:
     @property
     def variant(self) -> str | None:
         """The ablation, if it is one."""
-        return dict(self.settings).get("variant")
+        return ablation_of(self.model, self.settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +242,7 @@ def _needed(record: dict[str, Any]) -> dict[str, Any]:
     usual = cell.visibility == "entity-split" and cell.test_shots == str(cell.shots)
     if not usual:
         result.pop("per_entity", None)
-    if not usual or cell.shots != 3 or dict(cell.settings).get("variant"):
+    if not usual or cell.shots != 3 or ablation_of(cell.model, cell.settings):
         result.pop("per_step", None)
     return result
 

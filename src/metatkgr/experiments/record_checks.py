@@ -58,12 +58,25 @@ def check_result(result: Any) -> None:
             if values["mrr"] is not None:
                 for key in METRICS:
                     _need(_is_number(values.get(key)), f"{place} have no number for {key!r}")
+    _check_calibration(result.get("calibration"))
     packed = result.get("per_entity")
     _need(packed is None or isinstance(packed, Mapping), "its 'per_entity' is no object")
     if packed:
         _need({*FILTERS, "queries"} <= set(packed), "its 'per_entity' lacks a column")
         sizes = {len(unpack(text)) for text in packed.values()}
         _need(len(sizes) == 1, "the columns of its 'per_entity' differ in length")
+
+
+def _check_calibration(found: Any) -> None:
+    if found is None:
+        return
+    _need(isinstance(found, Mapping), "its 'calibration' is no object")
+    for part, keys in (("fitted", ("ece",)), ("meta-test", ("ece", "stated", "correct"))):
+        values = found.get(part) or {}
+        _need(isinstance(values, Mapping), f"its calibration's {part!r} is no object")
+        for key in keys:
+            known = values.get(key)
+            _need(known is None or _is_number(known), f"the {key!r} of {part!r} is no number")
 
 
 def _need(holds: bool, otherwise: str) -> None:

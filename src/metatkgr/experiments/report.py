@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,24 +17,30 @@ from metatkgr.experiments.figures import drawable, write_figures
 from metatkgr.experiments.findings import (
     ablation_findings,
     bound_findings,
+    evidence_findings,
     leader_findings,
     published_findings,
     rule_findings,
     significance_findings,
 )
-from metatkgr.experiments.outcomes import Outcome, read_outcomes
+from metatkgr.experiments.outcomes import Outcome, Row, read_outcomes
 from metatkgr.experiments.page import to_html
+from metatkgr.experiments.provenance import provenance
 from metatkgr.experiments.published import INCONSISTENCIES
 from metatkgr.experiments.significance import ALPHA, Comparison, comparisons
 from metatkgr.experiments.special_tables import (
     ablation_rows,
     ablation_table,
+    calibration_table,
     cross_shot_table,
     dataset_table,
+    evidence_ablation_table,
 )
 from metatkgr.experiments.suite import DATASETS
 from metatkgr.experiments.tables import (
+    EVIDENCE,
     METATKGR,
+    STAR,
     Runs,
     detailed_table,
     few_shot_table,
@@ -49,7 +53,6 @@ from metatkgr.files import read_json, write_json, write_text
 
 __all__ = ["read_statistics", "results_page", "write_report"]
 
-STAR = "\\*"
 _OF_DOCS = """\
 Made from the files in `results/` by `make docs`; nothing here is typed by hand. What the words
 mean: [protocol.md](protocol.md)."""
@@ -64,21 +67,14 @@ number: the published one of the same model, and ▲ ours is higher by more than
 standard deviation, = within it, ▼ lower by more. Bold: above the published MetaTKGR. An en dash: no
 run yet."""
 
-_COMMANDS = """\
-```text
-metatkgr reproduce --out OUT --workers N            every cell that is missing, then this report
-metatkgr reproduce 3-shot --out OUT --models NAME   one table, one model
-python -m metatkgr.experiments.outcomes OUT/cells results
-python -m metatkgr.experiments.report results docs
-```
 
-A single cell by hand, and its evaluation:
+_CALIBRATION = """\
+## Calibration
 
-```text
-metatkgr train DATASET --model NAME --preset P --shots K --visibility V --seed N --out RUN
-metatkgr evaluate RUN --json -
-metatkgr evaluate DATASET --model RULE --shots K --visibility V --json -
-```"""
+Expected calibration error of the first forecast, 3-shot, visibility `streaming` (as a forecaster
+sees): on meta-validation, to which probabilities are fitted, of entities that the fit had not seen;
+and on meta-test. In brackets, of meta-test: the mean probability that was stated, and how often the
+first forecast was right."""
 
 
 def read_statistics(folder: Path) -> list[dict[str, Any]]:
@@ -105,11 +101,12 @@ def results_page(
     runs = Runs(outcomes)
     shots = runs.shots()
     found = comparisons(runs.outcomes, METATKGR, shots=shots)
-    ablated = comparisons(runs.outcomes, METATKGR, shots=(3,), ablations=True)
+    ablated, less_evidence = (_ablated(runs, whole) for whole in (METATKGR, EVIDENCE))
     lines = ["# Results", "", *origin.splitlines(), "", *_INTRODUCTION.splitlines()]
     said = leader_findings(runs) + published_findings(runs) + rule_findings(runs)
     said += significance_findings(found)
     said += ablation_findings(runs, ablated) + bound_findings(runs)
+    said += evidence_findings(runs, less_evidence)
     lines += ["", "## What the numbers say", "", *(f"- {sentence}" for sentence in said)]
     if 3 in shots:
         lines += [
@@ -133,6 +130,10 @@ def results_page(
     if len(ablation_rows(runs)) > 1:
         lines += ["", "## Ablations", "", "3-shot, `entity-split`, filter `static`."]
         lines += ["", *ablation_table(runs)]
+    if len(ablation_rows(runs, EVIDENCE)) > 1:
+        lines += _evidence_ablations(runs, less_evidence)
+    if calibrated := calibration_table(runs):
+        lines += ["", *_CALIBRATION.splitlines(), "", *calibrated]
     if statistics:
         lines += ["", "## Datasets", "", "In brackets: the paper's count."]
         lines += ["", *dataset_table(statistics)]
@@ -140,7 +141,7 @@ def results_page(
     for visibility in Visibility:
         if tables := subset_tables(runs, visibility.value):
             lines += ["", f"## Visibility `{visibility.value}`: both filters, all subsets", *tables]
-    return "\n".join(lines + _provenance(runs)) + "\n"
+    return "\n".join(lines + provenance(runs)) + "\n"
 
 
 def _cross_shot(runs: Runs) -> list[str]:
@@ -160,6 +161,26 @@ def _cross_shot(runs: Runs) -> list[str]:
         "its own K from 1 to 5, the same for all models. In brackets: as published (YAGO), without",
         "standard deviation: ▲ higher, ▼ lower.",
         *lines,
+    ]
+
+
+def _ablated(runs: Runs, whole: Row) -> list[Comparison]:
+    """A model compared with its own ablations."""
+    own = [outcome for outcome in runs.outcomes if outcome.row.model == whole.model]
+    return comparisons(own, whole, shots=(3,), ablations=True)
+
+
+def _evidence_ablations(runs: Runs, found: Sequence[Comparison]) -> list[str]:
+    return [
+        "",
+        f"## Ablations of {EVIDENCE.label}",
+        "",
+        "3-shot, `entity-split`, filter `static`: MRR / H@1 / H@3 / H@10; behind the semicolon",
+        "what the ablation changes in the MRR of the seeds that both have, and the 95 % interval,",
+        f"paired over entities and seeds; a star: p < {ALPHA}, corrected for all {len(found)}",
+        "comparisons (Holm).",
+        "",
+        *evidence_ablation_table(runs, found),
     ]
 
 
@@ -208,57 +229,6 @@ _OF_DATASETS = {
     "entities_over_time": "entities over time",
     "facts_per_new_entity": "facts per new entity",
 }
-
-
-def _provenance(runs: Runs) -> list[str]:
-    """Commands, seeds, versions, hardware and settings."""
-    records = [outcome.record for outcome in runs.outcomes if outcome.record]
-    lines = ["", "## How these numbers were made", "", *_COMMANDS.splitlines()]
-    older = [o for o in runs.outcomes if not o.record]
-    if older:
-        versions = ", ".join(sorted({str(o.result.get("version", "?")) for o in older}))
-        lines += [
-            "",
-            f"{len(older)} of the {len(runs.outcomes)} evaluations are files of `metatkgr evaluate "
-            f"--json` (metatkgr {versions}); they",
-            "keep no sums of entities, so they take part in no test of significance.",
-        ]
-    for title, counted in (
-        ("Versions", [", ".join(f"{k} {v}" for k, v in r["versions"].items()) for r in records]),
-        ("Hardware", [r["hardware"] for r in records]),
-    ):
-        if counted:
-            lines += ["", f"{title}:", ""]
-            lines += [f"- {text} ({n} cells)" for text, n in sorted(Counter(counted).items())]
-    rows = _settings_rows(runs)
-    if rows:
-        heads = ["model", "seeds", "seconds of training, 3-shot", "settings"]
-        lines += [
-            "",
-            "Seeds, times and settings; cells of a grid share the hardware, so the times are",
-        ]
-        lines += ["no measure of a training alone:", "", *table(heads, rows)]
-    return lines
-
-
-def _settings_rows(runs: Runs) -> list[list[str]]:
-    rows = []
-    for row in sorted({o.row for o in runs.outcomes if o.record and o.training}):
-        mine = [o for o in runs.outcomes if o.row == row and o.training]
-        seeds = sorted({o.seed for o in mine})
-        seconds = []
-        for dataset in runs.datasets:
-            spent = [o.training["seconds"] for o in runs.of(dataset, row, 3) if o.training]
-            if spent:
-                seconds.append(f"{dataset} {sum(spent) / len(spent):.0f}")
-        different = {json.dumps(o.record["settings"], sort_keys=True) for o in mine}
-        texts = [
-            ", ".join(f"{key}={value}" for key, value in json.loads(text).items())
-            for text in sorted(different)
-        ]
-        said = texts[0] if len(texts) == 1 else "; or: ".join(texts)
-        rows.append([row.label, ", ".join(map(str, seeds)), ", ".join(seconds) or "–", f"`{said}`"])
-    return rows
 
 
 def write_report(

@@ -1,16 +1,38 @@
-"""The tables beside the main ones: cross-shot, ablations, datasets."""
+"""The tables beside the main ones: cross-shot, ablations, calibration, datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from metatkgr.experiments.ablations import ABLATIONS
 from metatkgr.experiments.outcomes import Outcome, Row
 from metatkgr.experiments.published import CROSS_SHOT
-from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN, RULES, VARIANTS
-from metatkgr.experiments.tables import METATKGR, MISSING, Runs, mark, number, table
+from metatkgr.experiments.significance import Comparison
+from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN, RULES
+from metatkgr.experiments.tables import EVIDENCE, METATKGR, MISSING, STAR, Runs, mark, number, table
 
-__all__ = ["ablation_rows", "ablation_table", "cross_shot_table", "dataset_table"]
+__all__ = [
+    "ablation_rows",
+    "ablation_table",
+    "calibration_table",
+    "cross_shot_table",
+    "dataset_table",
+    "evidence_ablation_table",
+]
+
+_MISSING_PART = {
+    "without=contact": "contacts by other relations are not seen",
+    "without=walks": "walks and PageRank only pick candidates",
+    "without=frequency": "counts of the place are not seen",
+    "without=age": "ages of candidates are not seen",
+    "support_share=0": "nothing is learned from the newest supports",
+    "epochs=0": "nothing is learned: weights as they start, near the rules",
+    "prior=0": "PageRank is not added to what was learned",
+    "members=1": "one set of weights",
+    "earlier_queries=0": "nothing is learned from late background entities",
+    "repeats_first=false": "repeats are weighed like the rest",
+}
 
 
 def cross_shot_table(runs: Runs, dataset: str) -> list[str]:
@@ -68,16 +90,92 @@ def ablation_table(runs: Runs, shots: int = 3) -> list[str]:
     return table(["", *runs.datasets], rows)
 
 
-def ablation_rows(runs: Runs) -> list[tuple[str, Row]]:
-    """What an ablation is called, and its row; the whole model first."""
-    named = [("whole", METATKGR)]
-    for variant in VARIANTS:
+def ablation_rows(runs: Runs, whole: Row = METATKGR) -> list[tuple[str, Row]]:
+    """What an ablation of a model is called, and its row; the whole model first."""
+    named = [("whole", whole)]
+    for variant in ABLATIONS[whole.model]:
         named += [
             (variant, row)
             for row in sorted({o.row for o in runs.outcomes})
-            if row.model == "metatkgr" and row.variant == variant and row.preset == "default"
+            if (row.model, row.preset, row.variant) == (whole.model, "default", variant)
         ]
     return named
+
+
+def evidence_ablation_table(runs: Runs, found: Sequence[Comparison], shots: int = 3) -> list[str]:
+    """The evidence model whole and with parts left out, and what that changes.
+
+    Args:
+        runs: all runs.
+        found: the whole model compared with each ablation.
+        shots: K.
+    """
+    compared = {(c.dataset, c.other): c for c in found if c.shots == shots}
+    rows = []
+    for name, row in ablation_rows(runs, EVIDENCE):
+        cells = []
+        for dataset in runs.datasets:
+            values = runs.values(runs.of(dataset, row, shots))
+            if values is None:
+                cells.append(MISSING)
+                continue
+            texts = [number(mean) for mean in values.mean(0)]
+            if len(values) > 1:
+                texts[0] += f" ± {number(values[:, 0].std(ddof=1))}"
+            cells.append(" / ".join(texts) + _change(runs, dataset, row, shots, compared))
+        said = "" if row == EVIDENCE else _MISSING_PART[name]
+        rows.append([name if row == EVIDENCE else f"`{name}`", said, *cells])
+    return table(["", "what is missing", *runs.datasets], rows)
+
+
+def _change(
+    runs: Runs,
+    dataset: str,
+    row: Row,
+    shots: int,
+    compared: dict[tuple[str, Row], Comparison],
+) -> str:
+    """'; -.012* (-.018 to -.006)': what the ablation changes in the MRR of the common seeds."""
+    whole, less = runs.common(dataset, EVIDENCE, row, shots)
+    if row == EVIDENCE or whole is None or less is None:
+        return ""
+    comparison = compared.get((dataset, row))
+    if comparison is None:
+        return f"; {less[:, 0].mean() - whole[:, 0].mean():+.3f}"
+    star = STAR if comparison.significant else ""
+    interval = f"{-comparison.high:+.3f} to {-comparison.low:+.3f}"
+    return f"; {-comparison.difference:+.3f}{star} ({interval})"
+
+
+def calibration_table(runs: Runs, shots: int = 3) -> list[str]:
+    """How far off probabilities are, on meta-validation and on meta-test; means over seeds.
+
+    Returns:
+        Lines of a table; none where no run has measured it.
+    """
+    rows = []
+    for row in runs.rows(shots):
+        cells = [_calibration_cell(runs.of(dataset, row, shots)) for dataset in runs.datasets]
+        if set(cells) != {MISSING}:
+            rows.append([row.label, *cells])
+    return table(["", *runs.datasets], rows) if rows else []
+
+
+def _calibration_cell(found: Sequence[Outcome]) -> str:
+    parts = [outcome.result.get("calibration") or {} for outcome in found]
+    known = [(p["fitted"], p["meta-test"]) for p in parts if p.get("fitted") and p.get("meta-test")]
+
+    def mean(values: list[float | None]) -> float | None:
+        measured = [value for value in values if value is not None]
+        return sum(measured) / len(measured) if measured else None
+
+    if not known:
+        return MISSING
+    fitted = mean([before.get("ece") for before, _ in known])
+    error, stated, correct = (
+        mean([after.get(key) for _, after in known]) for key in ("ece", "stated", "correct")
+    )
+    return f"{number(fitted)} / {number(error)} ({number(stated)}, {number(correct)})"
 
 
 def dataset_table(statistics: Sequence[dict[str, Any]]) -> list[str]:

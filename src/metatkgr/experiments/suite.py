@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from metatkgr.errors import UnknownNameError
+from metatkgr.experiments.ablations import ABLATIONS, EVIDENCE_PARTS, VARIANTS, ablation_of
 from metatkgr.experiments.cells import Cell
 from metatkgr.models import available
 from metatkgr.models.trainable import TrainableModel
@@ -15,7 +16,6 @@ __all__ = [
     "DATASETS",
     "EXPERIMENTS",
     "RULES",
-    "VARIANTS",
     "Choice",
     "cells_for",
     "quick_choice",
@@ -29,8 +29,6 @@ BASELINES = (
     "transe", "transr", "rotate", "renet", "regcn", "lan", "igen", "tgen", "metadygnn",
 )  # fmt: skip
 """In the order of the paper's rows."""
-VARIANTS = ("fine-tuning", "static-maml", "no-regulariser")
-"""Ablations of MetaTKGR: values of its setting ``variant``."""
 CROSS_TRAIN, CROSS_TEST = (1, 3), ("1", "3", "5", "random")
 CROSS_DATASET = "YAGO"
 """The paper's cross-shot table is on this one."""
@@ -48,7 +46,8 @@ class Choice:
     shots: tuple[int, ...] | None = None
     visibilities: tuple[str, ...] | None = None
     seeds: int | None = None
-    """Of every learned model; None: 5 for MetaTKGR and the best baselines, 3 for the others."""
+    """Of every learned model; None: 5 for MetaTKGR, the evidence model and the best baselines, 3
+    for the others."""
     best: tuple[str, ...] = ()
     """The best baselines, once known: they get more seeds and the other visibilities."""
     presets: tuple[str, ...] | None = None
@@ -62,7 +61,7 @@ class Choice:
         """The seeds to run a model with; a rule has no randomness."""
         if not _is_learned(model):
             return range(1)
-        many = model == "metatkgr" or model in self.best
+        many = model in ABLATIONS or model in self.best
         return range(self.seeds or (_MANY_SEEDS if many else _FEW_SEEDS))
 
     def wants(self, model: str) -> bool:
@@ -176,15 +175,23 @@ def _visibility(choice: Choice) -> list[Cell]:
     )
 
 
-def _ablations(choice: Choice) -> list[Cell]:
-    if "metatkgr" not in _models(choice):
-        return []
-    base = _grid(choice, ["metatkgr"], (3,), paper=False)
-    changed = []
-    for variant in VARIANTS:
-        settings = tuple(sorted({**dict(choice.settings), "variant": variant}.items()))
-        changed += [replace(cell, settings=settings) for cell in base if cell.seed < _FEW_SEEDS]
-    return base + changed
+def _ablations(model: str, changes: Iterable[tuple[str, str]]) -> Callable[[Choice], list[Cell]]:
+    """A model whole, and with each of some settings changed; fewer seeds of the latter."""
+
+    def cells(choice: Choice) -> list[Cell]:
+        if model not in _models(choice):
+            return []
+        base = _grid(choice, [model], (3,), paper=False)
+        changed = []
+        for key, value in changes:
+            settings = tuple(sorted({**dict(choice.settings), key: value}.items()))
+            changed += [replace(cell, settings=settings) for cell in base if cell.seed < _FEW_SEEDS]
+        return base + changed
+
+    return cells
+
+
+_METATKGR_ABLATIONS = _ablations("metatkgr", [("variant", variant) for variant in VARIANTS])
 
 
 def _only(
@@ -206,12 +213,13 @@ EXPERIMENTS: dict[str, Callable[[Choice], list[Cell]]] = {
     "1-shot": _shots(1),
     "2-shot": _shots(2),
     "detailed": _shots(1, 2, 3),
-    "ablations": _ablations,
+    "ablations": _METATKGR_ABLATIONS,
+    "evidence-ablations": _ablations("evidence", EVIDENCE_PARTS),
     "cross-shot": _cross_shot,
     "visibility": _visibility,
     "over-time": _only(("YAGO", "ICEWS18"), (3,)),
     "training-time": _only(("YAGO",), (3,)),
-    "bound": lambda choice: [c for c in _ablations(choice) if not dict(c.settings).get("variant")],
+    "bound": lambda choice: [c for c in _METATKGR_ABLATIONS(choice) if not _is_ablation(c)],
     "datasets": lambda choice: [],
 }
 """Tables and figures by name, and the cells each needs."""
@@ -241,7 +249,7 @@ def cells_for(experiments: Iterable[str], choice: Choice) -> list[Cell]:
             cell.seed >= _FEW_SEEDS,
             cell.visibility != "entity-split",
             cell.test_shots != str(cell.shots),
-            bool(dict(cell.settings).get("variant")),
+            _is_ablation(cell),
             _SHOTS_ORDER.index(cell.shots) if cell.shots in _SHOTS_ORDER else len(_SHOTS_ORDER),
             cell.preset != "default",
             cell.seed,
@@ -252,9 +260,13 @@ def cells_for(experiments: Iterable[str], choice: Choice) -> list[Cell]:
     return sorted(cells, key=importance)
 
 
+def _is_ablation(cell: Cell) -> bool:
+    return ablation_of(cell.model, cell.settings) is not None
+
+
 def _is_quick(cell: Cell) -> bool:
     """Whether a cell is needed for the quick pipeline: every kind of cell once or twice."""
-    plain = cell.preset == "default" and not dict(cell.settings).get("variant")
+    plain = cell.preset == "default" and not _is_ablation(cell)
     if cell.test_shots != str(cell.shots):
         return (cell.shots, cell.test_shots) == (3, "random") and cell.seed == 0
     if cell.visibility != "entity-split":

@@ -16,8 +16,10 @@ from metatkgr.experiments.suite import BASELINES, DATASETS, RULES
 
 __all__ = [
     "BETTER",
+    "EVIDENCE",
     "METATKGR",
     "MISSING",
+    "STAR",
     "WITHIN",
     "WORSE",
     "Runs",
@@ -31,7 +33,9 @@ __all__ = [
 ]
 
 BETTER, WITHIN, WORSE, MISSING = "▲", "=", "▼", "–"
-METATKGR, PAPER = Row("metatkgr"), Row("metatkgr", "paper")
+STAR = "\\*"
+"""Behind a significant difference."""
+METATKGR, PAPER, EVIDENCE = Row("metatkgr"), Row("metatkgr", "paper"), Row("evidence")
 _USUAL = [*(Row(rule) for rule in RULES), METATKGR, PAPER, *(Row(model) for model in BASELINES)]
 
 

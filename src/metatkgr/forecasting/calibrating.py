@@ -19,7 +19,7 @@ from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head
 from metatkgr.models.base import Graded, Model
 from metatkgr.models.trainable import TrainableModel
 
-__all__ = ["expected_calibration_error", "fit_calibration"]
+__all__ = ["calibration_report", "expected_calibration_error", "fit_calibration"]
 
 _QUERIES = 1000
 _CELLS = 1 << 24
@@ -56,6 +56,42 @@ def fit_calibration(model: Model[Any], facts: Facts, shots: int | str, seed: int
     return replace(whole.fit(), split=" and ".join(samples), ece=first, ece_top10=all_ten)
 
 
+def calibration_report(
+    model: Model[Any], facts: Facts, shots: int | str = 3, *, seed: int = 0
+) -> dict[str, Any]:
+    """How far off the probabilities of a model are, where it was fitted and later.
+
+    Leaves the model prepared for these tasks: prepare it again.
+
+    Args:
+        model: trained, where it has weights; gets prepared.
+        facts: the whole graph.
+        shots: K.
+        seed: picks the queries, where there are more than 1,000.
+
+    Returns:
+        ``visibility``; ``fitted``: what :meth:`Calibration.about` says, the errors on entities that
+        the fit had not seen; ``meta-test``: queries, expected calibration error of the first
+        forecast and of the first ten, mean probability that the first forecast was ``stated`` to
+        have and share in which it was ``correct``; None where there are no such queries.
+    """
+    fitted = fit_calibration(model, facts, shots, seed)
+    tasks = Tasks.build(facts, shots=shots, visibility="streaming", split=Period.META_TEST)
+    later = None
+    if len(tasks.answers):
+        sample = _Sample.draw(model, tasks, seed)
+        stated, correct = sample._judge(fitted)
+        first, all_ten = _errors_of(stated, correct)
+        later = {
+            "queries": len(sample.answer),
+            "ece": first,
+            "ece_top10": all_ten,
+            "stated": float(stated[:, 0].mean()),
+            "correct": float(correct[:, 0].double().mean()),
+        }
+    return {"visibility": "streaming", "fitted": fitted.about(), "meta-test": later}
+
+
 def expected_calibration_error(stated: Tensor, correct: Tensor, bins: int = _BINS) -> float:
     """Mean gap between stated probability and observed share over equally filled bins.
 
@@ -71,6 +107,14 @@ def expected_calibration_error(stated: Tensor, correct: Tensor, bins: int = _BIN
         if len(rows)
     ]
     return sum(gaps) / max(len(stated), 1)
+
+
+def _errors_of(stated: Tensor, correct: Tensor) -> tuple[float, float]:
+    """Expected calibration error of the first forecast and of the first ten, (N, 10) each."""
+    return (
+        expected_calibration_error(stated[:, 0], correct[:, 0]),
+        expected_calibration_error(stated.flatten(), correct.flatten()),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +182,7 @@ class _Sample:
             return None, None
         judged = [one._judge(other.fit()) for one, other in zip(halves, halves[::-1], strict=True)]
         stated, correct = (torch.cat(parts) for parts in zip(*judged, strict=True))
-        return (
-            expected_calibration_error(stated[:, 0], correct[:, 0]),
-            expected_calibration_error(stated.flatten(), correct.flatten()),
-        )
+        return _errors_of(stated, correct)
 
     def _judge(self, calibration: Calibration) -> tuple[Tensor, Tensor]:
         """(N, 10) probabilities of the first ten candidates, and whether each is the answer."""

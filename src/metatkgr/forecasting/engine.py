@@ -62,6 +62,7 @@ class Engine:
             if self._shown[1] != snapshot.age:
                 model.prepare(VisibleFacts.of(snapshot.first))
             if self._shown != now:
+                self._extend(snapshot)
                 model.observe(snapshot.recent_visible)
             model.adapt(snapshot.supports([entity], self.shots))
         else:
@@ -70,6 +71,16 @@ class Engine:
             if self._shown != now:
                 self._show_all(snapshot)
         self._shown = now
+
+    def _extend(self, snapshot: Snapshot) -> None:
+        """Rows for entities that came after training, where the model has a row for each."""
+        model = self.model
+        if isinstance(model, TrainableModel) and not model.entity_weights.keys().isdisjoint(
+            model.weights
+        ):
+            newcomers = range(self._known, len(snapshot.entities))
+            supports = snapshot.supports(newcomers, self.shots)
+            model.extend(len(snapshot.entities), known=self._known, supports=supports)
 
     def _show_all(self, snapshot: Snapshot) -> None:
         facts = snapshot.facts

@@ -1,78 +1,46 @@
-"""The folder of a run whose graph and tables stay on disk, and its checkpoints.
+"""The folder of a run whose graph and tables stay on disk.
 
-=====================  =====================================================================
-``on-disk.json``       what is trained, with which settings, on the facts of which folder
-``working/``           the tables that are being learned, changed in place
-``checkpoint-N/``      a copy of them as they were at one moment, and where that was
-``tables/``            the last checkpoint, when the training is done
-``trace.jsonl``        one line for each epoch
-``metrics.json``       the evaluation on questions of meta-validation
-=====================  =====================================================================
+=======================  ===================================================================
+``on-disk.json``         what is trained, with which settings, on the facts of which folder
+``working/``             the tables that are being learned, changed in place
+``checkpoint-N/``        a copy of them as they were at one moment, and where that was
+``tables/``              the last checkpoint, when the tables are learned
+``indexes/``             of MetaTKGR: what it may see while it learns, as indexes
+``meta/``                of MetaTKGR: the checkpoint and the trace of its meta-training
+``encoder.safetensors``  of MetaTKGR: its encoder, when the training is done
+``trace.jsonl``          one line for each epoch
+``metrics.json``         the evaluation on questions of meta-validation
+=======================  ===================================================================
 
-A checkpoint is copied under another name and renamed, then the one before is removed: whenever a
-process ends, one is whole. ``working`` is never gone on with after that, only the copy.
+Only ``on-disk.json``, ``tables``, the encoder and the last two are left in the end.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from metatkgr.data.large.store import FactStore
 from metatkgr.data.shots import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.files import read_json, write_json
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.stored import open_index
 from metatkgr.models.base import parse_settings
-from metatkgr.training.row_table import RowTable
+from metatkgr.training.disk_settings import DiskSettings, disk_settings
 from metatkgr.training.runs import is_run
-from metatkgr.training.tensors import read_tensors, write_tensors
-from metatkgr.training.triples_on_disk import DiskTripleSettings
 
 __all__ = [
-    "DiskPosition",
     "DiskRun",
-    "DiskRunSettings",
-    "finish",
     "is_disk_run",
-    "load_checkpoint",
     "load_disk_run",
     "open_index",
     "refuse_disk_run",
-    "save_checkpoint",
     "start_disk_run",
-    "tables_of",
 ]
 
-INDEX = "index.safetensors"
-_ABOUT, _STATE, _FORMAT, _VERSION = "on-disk.json", "state.safetensors", "metatkgr run on disk", 1
-_COPYING = ".checkpoint"
-_TABLES = ("entity", "relation", "entity-squares", "relation-squares")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiskRunSettings(DiskTripleSettings):
-    """Settings of a training on disk, from its beginning to its end."""
-
-    epochs: int = 10
-    """Passes over the facts that may be learned from."""
-    questions: int = 256
-    """Of meta-validation, asked after each epoch."""
-    checkpoint_blocks: int = 64
-    """Blocks between two checkpoints; there is one after each epoch besides."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("epochs", "questions", "checkpoint_blocks"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
+_ABOUT, _FORMAT, _VERSION = "on-disk.json", "metatkgr run on disk", 1
 
 
 @dataclass(frozen=True)
@@ -80,7 +48,7 @@ class DiskRun:
     """What a run is."""
 
     data: str
-    """The folder of the facts."""
+    """The folder of the facts; in the file, seen from the folder of the run."""
     dataset: str
     facts: int
     entities: int
@@ -90,7 +58,7 @@ class DiskRun:
     test_shots: int | str
     visibility: str
     seed: int
-    settings: DiskRunSettings
+    settings: DiskSettings
     version: str
     """Of metatkgr."""
 
@@ -102,46 +70,17 @@ class DiskRun:
         """
         if not FactStore.is_at(self.data):
             raise DataError(
-                f"the facts of this run were in {self.data} and are not there any more; put them "
-                "back, or train again"
+                f"the facts of this run were in {self.data} and are not there any more; say where "
+                "they are: metatkgr evaluate RUN --data FOLDER, or metatkgr train FOLDER … --resume"
             )
         store = FactStore(self.data)
         sizes = len(store), len(store.entities), len(store.relations)
         if sizes != (self.facts, self.entities, self.relations):
-            raise DataError(f"{self.data} holds other facts than this run learned; train again")
+            raise DataError(
+                f"{self.data} holds other facts than this run learned; say where those are (--data "
+                "FOLDER), or train again"
+            )
         return store
-
-
-@dataclass
-class DiskPosition:
-    """How far a training has come."""
-
-    epoch: int = 0
-    """Epochs that are done."""
-    block: int = 0
-    """Blocks of this epoch that are done."""
-    step: int = 0
-    """Steps in all."""
-    facts: int = 0
-    """Facts of this epoch that were learned from."""
-    loss: float = 0.0
-    """Sum of the losses of these."""
-    trace_lines: int = 0
-    seconds: float = 0.0
-    checkpoints: int = 0
-    """How many were written."""
-
-    def check(self) -> None:
-        """Raise a ValueError unless every number is one that a training can have."""
-        for name, value in asdict(self).items():
-            kinds = (int, float) if name in ("loss", "seconds") else (int,)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < 2**62:
-                raise ValueError(f"{name} is {value!r}")
-
-    def next_epoch(self) -> None:
-        """An epoch is done, and a line of the trace written."""
-        self.epoch, self.trace_lines = self.epoch + 1, self.trace_lines + 1
-        self.block, self.facts, self.loss = 0, 0, 0.0
 
 
 def is_disk_run(path: str | Path) -> bool:
@@ -161,8 +100,13 @@ def refuse_disk_run(path: str | Path) -> None:
         )
 
 
-def load_disk_run(folder: str | Path) -> DiskRun:
-    """What the folder says that it is."""
+def load_disk_run(folder: str | Path, data: str | Path | None = None) -> DiskRun:
+    """What the folder says that it is.
+
+    Args:
+        folder: of the run.
+        data: where its facts are, if they have moved.
+    """
     path = Path(folder) / _ABOUT
     content = read_json(path)
     wrong = f"{path} was not written by this version of metatkgr, or is damaged; train again"
@@ -181,8 +125,11 @@ def load_disk_run(folder: str | Path) -> DiskRun:
     for name in ("shots", "test_shots"):
         Shots.parse(content[name])
     Visibility.parse(content["visibility"])
-    settings = parse_settings(DiskRunSettings, content.pop("settings"))
-    return DiskRun(**content, settings=settings)
+    settings = parse_settings(disk_settings(content["model"]), content.pop("settings"))
+    # Behind an absolute path, which earlier versions wrote, nothing else counts.
+    seen = os.path.join(Path(folder).resolve(), content.pop("data"))
+    where = os.path.normpath(seen) if data is None else str(Path(data).expanduser().resolve())
+    return DiskRun(where, **content, settings=settings)
 
 
 def start_disk_run(folder: Path, run: DiskRun, *, resume: bool) -> None:
@@ -196,112 +143,20 @@ def start_disk_run(folder: Path, run: DiskRun, *, resume: bool) -> None:
             f"{folder} already holds a run; choose another folder, or --resume to go on with it"
         )
     if is_disk_run(folder):
-        if load_disk_run(folder) != run:
+        begun = load_disk_run(folder)
+        if replace(begun, data=run.data) != run:
             raise SettingsError(
                 f"{folder} was begun with other settings; --resume must repeat them"
             )
-        return
+        if begun == run:
+            return
     about = {"format": _FORMAT, "format_version": _VERSION, **asdict(run)}
-    write_json(folder / _ABOUT, about)
+    write_json(folder / _ABOUT, about | {"data": _seen_from(folder, run.data)})
 
 
-def open_index(store: FactStore) -> GraphIndex:
-    """The index beside the facts.
-
-    Raises:
-        DataError: there is none, or it is of other facts.
-    """
-    path = store.folder / INDEX
-    if not path.is_file():
-        raise DataError(
-            f"{store.folder} has no index of links; make it with 'metatkgr data ingest … --index'"
-        )
-    index = GraphIndex.open(path)
-    if (index.entities, index.relations) != (len(store.entities), 2 * len(store.relations)):
-        raise DataError(f"{path} is the index of other facts; make it again")
-    return index
-
-
-def save_checkpoint(folder: Path, position: DiskPosition, generator: torch.Generator) -> None:
-    """Copy ``working`` with all that is needed to go on exactly."""
-    position.checkpoints += 1
-    target = folder / f"checkpoint-{position.checkpoints}"
-    temporary = folder / _COPYING
+def _seen_from(folder: Path, data: str) -> str:
+    """The way from a run to its facts: it stays right where both are moved together."""
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        _copy(folder / "working", temporary)
-        state = {"generator": generator.get_state()}
-        write_tensors(temporary / _STATE, state, {"position": json.dumps(asdict(position))})
-        os.replace(temporary, target)
-        for old in _checkpoints(folder):
-            if old != target:
-                shutil.rmtree(old)
-    except OSError as error:
-        raise DataError(f"cannot write {target}: {error.strerror or error}") from error
-
-
-def load_checkpoint(folder: Path) -> tuple[DiskPosition, Tensor] | None:
-    """Put the last checkpoint into ``working``; None: there is none, ``working`` is empty.
-
-    Returns:
-        Where it was, and the state of the generator.
-    """
-    working = folder / "working"
-    shutil.rmtree(working, ignore_errors=True)
-    place = _last(folder)
-    if place is None:
-        return None
-    state, about = read_tensors(place / _STATE)
-    try:
-        _copy(place, working)
-        position = DiskPosition(**json.loads(about["position"]))
-        position.check()
-        torch.Generator().set_state(state["generator"])
-        return position, state["generator"]
-    except OSError as error:
-        raise DataError(f"cannot read {place}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
-        raise DataError(f"{place} cannot be gone on with ({error}); begin anew") from None
-
-
-def finish(folder: Path) -> None:
-    """The last checkpoint is what was learned."""
-    last = _last(folder)
-    if last is not None and last.name != "tables":
-        os.replace(last, folder / "tables")
-    for rest in (folder / "working", folder / _COPYING, *_checkpoints(folder)):
-        shutil.rmtree(rest, ignore_errors=True)
-
-
-def tables_of(folder: Path, run: DiskRun) -> tuple[Tensor, Tensor]:
-    """(E, d) and (R, d) vectors, mapped, of the end of a training or of its last checkpoint."""
-    place = _last(folder)
-    if place is None:
-        raise DataError(f"{folder} holds no trained model yet; `metatkgr train … --resume` goes on")
-    tables = []
-    for name, rows in (("entity", run.entities), ("relation", run.relations)):
-        table = RowTable(place / f"{name}.safetensors", run.settings.dimension).all()
-        if len(table) != rows:
-            raise DataError(f"{place} has {len(table):,} rows for {rows:,} names; train again")
-        tables.append(table)
-    return tables[0], tables[1]
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
-    return sorted(found, key=lambda path: int(path.name[11:]))
-
-
-def _last(folder: Path) -> Path | None:
-    done = folder / "tables"
-    return done if done.is_dir() else next(reversed(_checkpoints(folder)), None)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy the tables; they are on the disk when this returns."""
-    target.mkdir(parents=True)
-    for name in _TABLES:
-        path = target / f"{name}.safetensors"
-        shutil.copyfile(source / path.name, path)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+        return os.path.relpath(data, folder.resolve())
+    except ValueError:
+        return data  # on another drive there is none

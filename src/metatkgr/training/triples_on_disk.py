@@ -8,21 +8,22 @@ batch, whose memory is one number per row and lies on disk beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.facts import IntArray
 from metatkgr.errors import SettingsError
 from metatkgr.models.translation import relation_vectors, score_all, translation_score
 from metatkgr.training.row_table import RowTable
 
-__all__ = ["DiskTripleSettings", "DiskTriples"]
+__all__ = ["DiskTripleSettings", "DiskTriples", "StoredFacts"]
 
 _TINY = 1e-10
 
@@ -50,6 +51,24 @@ class DiskTripleSettings:
             raise SettingsError(f"learning_rate must be above 0, not {self.learning_rate}")
 
 
+class StoredFacts(Protocol):
+    """What is asked of facts on disk; ``FactStore`` and ``LearnableFacts`` have it."""
+
+    @property
+    def entities(self) -> Sized:
+        """The names of the entities."""
+
+    @property
+    def relations(self) -> Sized:
+        """The names of the relations."""
+
+    def __len__(self) -> int:
+        """Rows that can be read; not all need hold a fact that may be learned from."""
+
+    def read(self, low: int, high: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Subjects, relations, objects and steps of the facts in rows ``low`` to ``high``."""
+
+
 class DiskTriples:
     """A training of entity and relation vectors.
 
@@ -62,7 +81,7 @@ class DiskTriples:
 
     def __init__(
         self,
-        store: FactStore,
+        store: StoredFacts,
         folder: str | Path,
         settings: DiskTripleSettings | None = None,
         *,

@@ -25,6 +25,7 @@ from metatkgr.models.evidence.combination import (
 )
 from metatkgr.models.evidence.features import FEATURES, OF_KIND
 from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.public import Public
 from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import KINDS, EvidenceSettings
 from metatkgr.models.evidence.training import lessons, transfer_shares
@@ -163,13 +164,9 @@ def test_known_true_answers_are_no_rivals() -> None:
     (phase,) = model.phases(problem)
     next(iter(phase.batches(GENERATOR)))
     read = phase._examples  # type: ignore[attr-defined]
-    reader = Reader(
-        lesson.visible,
-        lesson.supports,
-        model.weights["evidence.transfer"].detach(),
-        chosen,
-        torch.device("cpu"),
-    )
+    transfer = model.weights["evidence.transfer"].detach()
+    public = Public(lesson.visible, torch.device("cpu"))
+    reader = Reader(public, lesson.supports, transfer, chosen)
     found = reader.read(lesson.queries, None, torch.from_numpy(lesson.answer))
     dropped = 0
     for row in range(len(lesson.queries)):
@@ -188,14 +185,9 @@ def test_evidence_left_out_changes_no_score(kind: str) -> None:
     relations = 2 * len(tasks.facts.relations)
     plain, without = EvidenceSettings(), EvidenceSettings(without=kind)
     asked = tasks.questions[np.arange(20)]
+    public = Public(tasks.visible, torch.device("cpu"))
     features = [
-        Reader(
-            tasks.visible,
-            tasks.supports,
-            torch.zeros(relations, relations),
-            chosen,
-            torch.device("cpu"),
-        )
+        Reader(public, tasks.supports, torch.zeros(relations, relations), chosen)
         .read(asked, None, None)
         .features
         for chosen in (plain, without)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.models.evidence.features import FEATURES
+from metatkgr.models.evidence.public import Public
 from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from references import (
@@ -28,6 +29,10 @@ from references import (
 
 visibilities = st.sampled_from(["entity-split", "frozen", "streaming"])
 TRANSFER = torch.rand(2 * RELATIONS, 2 * RELATIONS, generator=torch.Generator().manual_seed(0))
+
+
+def public(tasks: Tasks) -> Public:
+    return Public(tasks.visible, torch.device("cpu"))
 
 
 def literal_features(
@@ -94,7 +99,7 @@ def test_features_are_what_they_say(facts: Facts, visibility: str, shots: int) -
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
     asked = tasks.questions[np.arange(min(len(tasks.questions), 6))]
     chosen = EvidenceSettings()
-    reader = Reader(tasks.visible, tasks.supports, TRANSFER, chosen, torch.device("cpu"))
+    reader = Reader(public(tasks), tasks.supports, TRANSFER, chosen)
     similar = torch.randn(
         len(asked), ENTITIES, generator=torch.Generator().manual_seed(1)
     ).log_softmax(1)
@@ -122,13 +127,7 @@ def test_an_answer_to_learn_from_comes_first_and_once() -> None:
     tasks = Tasks.build(simulate(facts=1500, seed=2), shots=2)
     few = EvidenceSettings(recent=3, near=6, frequent=3, dimension=0)
     relations = 2 * len(tasks.facts.relations)
-    reader = Reader(
-        tasks.visible,
-        tasks.supports,
-        torch.zeros(relations, relations),
-        few,
-        torch.device("cpu"),
-    )
+    reader = Reader(public(tasks), tasks.supports, torch.zeros(relations, relations), few)
     question = tasks.answers.question[:50]
     answer = torch.from_numpy(tasks.answers.answer[:50])
     found = reader.read(tasks.questions[question], None, answer)

@@ -23,7 +23,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Visibility, public_facts
 from metatkgr.errors import SettingsError
 
-__all__ = ["AskedTasks", "LearnableFacts", "StoredSplit"]
+__all__ = ["AskedTasks", "LearnableFacts", "StoredSplit", "among"]
 
 _ROWS = 1 << 20
 _SPLITS = (Period.META_TRAIN, Period.META_VALIDATION, Period.META_TEST)
@@ -122,7 +122,7 @@ class StoredSplit:
             raise SettingsError(f"at least one question must be asked, not {most}")
         supports, drawn, total = self.support_rows(split), _Drawn(most), 0
         for part in self._parts():
-            entity, relation, time, place = self._asked(part, split, supports)
+            entity, relation, time, place = self.asked(part, split, supports)
             total += len(entity)
             drawn.add(self._draw(entity, relation, time, seed), part.columns(place))
         # A fact may be drawn twice, once from each end, and be another entity's first one too.
@@ -197,12 +197,12 @@ class StoredSplit:
                 found[split].append(part.columns(kept[of_fact[kept] == split]))
         return {split: np.concatenate(parts, axis=1) for split, parts in found.items()}
 
-    def _asked(
+    def asked(
         self, part: _Rows, split: Period, supports: IntArray
     ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Entity, directed relation, time and place in ``part`` of each query."""
         facts, periods = part.facts, part.periods
-        asked = (periods.of_fact == split) & ~_among(part.row, supports)
+        asked = (periods.of_fact == split) & ~among(part.row, supports)
         if self.visibility is not Visibility.ENTITY_SPLIT and split < Period.META_TEST:
             asked &= facts.time <= periods.last_step[Period.META_VALIDATION]
         place = np.flatnonzero(asked)
@@ -249,7 +249,7 @@ class LearnableFacts:
     def read(self, low: int, high: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Subjects, relations, objects and steps of those among the facts ``low`` to ``high``."""
         part = self._split.part(low, high)
-        observed = _among(part.row, self._observed)
+        observed = among(part.row, self._observed)
         public = public_facts(part.facts, part.periods, self._before, self._rule, observed)
         facts = part.facts.select(public)
         return facts.subject, facts.relation, facts.object, facts.time
@@ -282,7 +282,7 @@ class _Drawn:
         self._lot, self.columns = self._lot[kept], self.columns[:, kept]
 
 
-def _among(rows: IntArray, some: IntArray) -> npt.NDArray[np.bool_]:
+def among(rows: IntArray, some: IntArray) -> npt.NDArray[np.bool_]:
     """(n,) whether each of consecutive rows is among some ascending ones."""
     mask = np.zeros(len(rows), bool)
     if len(rows):

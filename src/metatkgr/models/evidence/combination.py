@@ -20,6 +20,8 @@ from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings
 
 __all__ = [
+    "LIFT",
+    "MOST_AGE",
     "combine",
     "contributions",
     "initial_weights",
@@ -29,8 +31,10 @@ __all__ = [
     "penalty",
 ]
 
-_LIFT = 1_000_000
+LIFT = 1_000_000
 """More than any learned score."""
+MOST_AGE = LIFT // 2
+"""Steps after which one repeat is as old as another."""
 _PRIOR = {"link": 3.0, "contact": 0.5, "far_place": 0.5, "place_season": 0.3}
 """Where learning starts, by feature: about the order of the rules."""
 
@@ -122,8 +126,8 @@ def lifted(scores: Tensor, link: Tensor, time: Tensor, share: Tensor) -> Tensor:
     Returns:
         (Q, E) float64: neither steps nor shares are rounded away.
     """
-    age = (time.unsqueeze(1) - link).clamp(0, _LIFT // 2)
-    return torch.where(link >= 0, _LIFT - age + share.clamp(max=0.9).double(), scores.double())
+    age = (time.unsqueeze(1) - link).clamp(0, MOST_AGE)
+    return torch.where(link >= 0, LIFT - age + share.clamp(max=0.9).double(), scores.double())
 
 
 def contributions(

@@ -11,14 +11,17 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.models.base import Clue, Explains, register
+from metatkgr.models.base import Clue, Explains, Graded, Observes, register
 from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.evidence.combination import (
+    LIFT,
+    MOST_AGE,
     combine,
     contributions,
     initial_weights,
     lifted,
 )
+from metatkgr.models.evidence.public import Public
 from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.reasons import weighed_reasons
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -33,10 +36,16 @@ _AT_ONCE = 512
 _NO_EVIDENCE = -1e3
 """Below every candidate that something speaks for."""
 _NO_SHARE, _FREQUENCY = 1e-9, 0.1
+_SHARES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
+"""Where grades of weighed evidence begin: shares of a softmax over such candidates."""
+_STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
+"""Where grades of repeats begin: shares of 1 / (1 + steps since the last time) over all repeats."""
+_UNKNOWN = 0.01
+"""Added to that sum, so that a lone repeat of long ago is no strong one."""
 
 
 @register
-class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
+class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains):
     r"""Recurrence, walks, frequency and translation, weighed by what questions have taught.
 
     Candidates that something speaks for are scored by ``combination``; all others stand below
@@ -48,6 +57,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
 
     name = "evidence"
     settings_type = EvidenceSettings
+    grade_kinds = (1 + len(_SHARES), 1 + len(_STRENGTHS))
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
         "hidden": (0, 16, 32, 64),
@@ -78,27 +88,40 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
         ]
 
     def prepare(self, visible: VisibleFacts) -> Self:
-        """Keep the public facts."""
-        self.visible_ = visible
+        """Index the public facts."""
+        self.first_ = self.public_ = Public(visible, self.device)
+        return self
+
+    def observe(self, recent: VisibleFacts) -> Self:
+        """Public facts besides the prepared ones, in an index of their own.
+
+        Entities that came after training need rows first, where there are vectors: ``extend``.
+        """
+        self.public_ = self.first_.joined(recent)
         return self
 
     def adapt(self, supports: Supports) -> Self:
-        """Index the public facts together with the supports."""
+        """Index the supports, beside the public facts."""
         transfer = self.weights["evidence.transfer"].detach()
-        self.reader_ = Reader(self.visible_, supports, transfer, self.settings, self.device)
+        self.reader_ = Reader(self.public_, supports, transfer, self.settings)
+        self._scored: tuple[Queries | None, Tensor] = (None, torch.zeros(2, 0))
         return self
 
     @torch.no_grad()
     def score(self, queries: Queries) -> Tensor:
         """(Q, E) scores of all candidates."""
-        entities = self.reader_.entities
+        none, nothing = (0, self.reader_.entities), (2, 0)
+        empty = torch.zeros(none, device=self.device), torch.zeros(nothing, device=self.device)
         parts = [
             self._score(queries[begin : begin + _AT_ONCE])
             for begin in range(0, len(queries), _AT_ONCE)
         ]
-        return torch.cat(parts) if parts else torch.zeros(0, entities, device=self.device)
+        scores, totals = zip(*(parts or [empty]), strict=True)
+        self._scored = queries, torch.cat(totals, 1)
+        return torch.cat(scores)
 
-    def _score(self, queries: Queries) -> Tensor:
+    def _score(self, queries: Queries) -> tuple[Tensor, Tensor]:
+        """(Q, E) scores; and (2, Q) what a grade is a share of: of weighed ones, of repeats."""
         relation, time = (
             torch.from_numpy(column).to(self.device) for column in (queries.relation, queries.time)
         )
@@ -111,9 +134,33 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
         lowest = scores.gather(1, found.entity)
         values = torch.where(found.mask, weighed, lowest)
         scores = scores.scatter_reduce(1, found.entity, values, "amax")
+        repeats = torch.zeros(len(queries), dtype=torch.float64, device=self.device)
         if self.settings.repeats_first:
             scores = lifted(scores, found.link, time, found.share)
-        return scores
+            values = torch.where(found.link.gather(1, found.entity) < 0, values, _NO_EVIDENCE)
+            age = (time.unsqueeze(1) - found.link).clamp(min=0)
+            repeats = ((found.link >= 0) / (1.0 + age.double())).sum(1)
+        return scores, torch.stack([torch.logsumexp(values, 1).double(), repeats])
+
+    def grades(self, queries: Queries) -> Tensor:
+        """(Q, 23) scores at which better evidence begins.
+
+        Weighed at all, then by the share of exp(score) among all that are weighed; a repeat, then
+        by its share of 1 / (1 + age) among all repeats: old ones and one of many are weak.
+        """
+        if self._scored[0] is not queries:
+            self.score(queries)
+        level, total = self._scored[1].unsqueeze(-1)
+        shares, strengths = (
+            torch.tensor(values, dtype=torch.float64, device=self.device)
+            for values in (_SHARES, _STRENGTHS)
+        )
+        weighed = torch.cat([torch.full_like(level, _NO_EVIDENCE / 2), level + shares.log()], 1)
+        # The oldest age with that share; a hair is added for what rounding takes.
+        age = (1 / (strengths * (_UNKNOWN + total)) - 1 + 1e-9).floor().clamp(-1, MOST_AGE)
+        repeats = LIFT - torch.cat([torch.full_like(total, MOST_AGE), age], 1)
+        found = torch.cat([weighed, repeats], 1).cummax(1).values
+        return found if self.settings.repeats_first else found.float()
 
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
         """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""

@@ -8,8 +8,6 @@ strictly before t, and from e's own support.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +15,12 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.visibility import Supports
 from metatkgr.graph.history import History
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.pagerank import PageRank
-from metatkgr.graph.ragged import blocks_by_size, expand_ranges, pack
-from metatkgr.models.evidence.features import DECAYS, FEATURES, OF_KIND
+from metatkgr.models.evidence.features import FEATURES, OF_KIND
+from metatkgr.models.evidence.public import Past, Public
 from metatkgr.models.evidence.settings import EvidenceSettings
 
 __all__ = ["Candidates", "Reader"]
@@ -31,11 +29,6 @@ _TINY = 1e-6
 _NOT_THERE = math.log(1e-7)
 """Below every share of walks."""
 _LEAST_TRANSFER = 1e-3
-_LARGEST_EXPANSION = 1 << 22
-_NEVER = 1 << 62
-"""A step after all others."""
-_TABLES = 256
-"""Tables per moment that are kept."""
 
 
 class Candidates(NamedTuple):
@@ -53,56 +46,27 @@ class Candidates(NamedTuple):
     """(Q, E) share of PageRank, 0 for who never stood in this place."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Past:
-    """What e did: the visible facts of each question's entity."""
-
-    row: Tensor
-    """(L,) question."""
-    relation: Tensor
-    target: Tensor
-    time: Tensor
-
-
 class Reader:
     """Reads the evidence of many questions at once.
 
     Args:
-        visible: the public facts.
+        public: the public facts.
         supports: the first facts of the new entities.
         transfer: (2R, 2R) share of the links by one relation that were also links by another.
         settings: how many candidates.
-        device: where it is computed.
     """
 
     def __init__(
-        self,
-        visible: VisibleFacts,
-        supports: Supports,
-        transfer: Tensor,
-        settings: EvidenceSettings,
-        device: torch.device,
+        self, public: Public, supports: Supports, transfer: Tensor, settings: EvidenceSettings
     ) -> None:
-        self.settings, self.device = settings, device
-        self.entities, self.relations = len(visible.entities), 2 * len(visible.relations)
+        self.public, self.settings, self.device = public, settings, public.device
+        self.entities, self.relations = public.entities, public.relations
         self.transfer = transfer.clamp(min=_LEAST_TRANSFER).log()
-        self.index = GraphIndex.of(visible, device=device)
         self.own = GraphIndex.of_supports(
-            supports, entities=self.entities, relations=self.relations, device=device
+            supports, entities=self.entities, relations=self.relations, device=self.device
         )
-        self.history = History(visible, supports, device)
-        self.pagerank = PageRank(visible, supports, device)
-        relation, target, time = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(device)
-            for column in (visible.relation, visible.target, visible.time)
-        )
-        self.steps = (int(time.max()) if len(time) else 0) + 2
-        key = pack((relation, self.relations), (time, self.steps))
-        self.place_key, order = torch.sort(key, stable=True)
-        self.place_target = target[order]
-        self.seen_first = torch.full((self.entities,), _NEVER, device=device)
-        self.seen_first.scatter_reduce_(0, target, time, "amin")
-        self._moments: OrderedDict[int, tuple[Tensor, Tensor]] = OrderedDict()
+        self.history = History.of_layers(public.links, supports)
+        self.pagerank = PageRank(public.distinct, supports)
 
     def read(self, queries: Queries, similar: Tensor | None, answer: Tensor | None) -> Candidates:
         """Candidates and features.
@@ -132,7 +96,7 @@ class Reader:
         known = self.transfer[past.relation, relation[past.row]]
         transfer = torch.full(shape, float(np.log(_LEAST_TRANSFER)), device=self.device).view(-1)
         transfer = transfer.scatter_reduce_(0, cell, known, "amax")
-        places, row = self._places(relation, time)
+        places, row = self.public.places(relation, time)
         near, far = self.pagerank.shares_within(queries, (3, self.pagerank.steps))
         walks = torch.zeros(shape, device=self.device)
         self._add_walks(walks, queries)
@@ -147,9 +111,9 @@ class Reader:
             return table.reshape(shape).gather(1, chosen)
 
         now = time.unsqueeze(1)
-        first, last, degree = self._entities_at(time, chosen)
+        first, last, degree = self.public.entities_at(time, chosen)
         linked, contacted, place = at(link) >= 0, at(contact) >= 0, at(stood)
-        root = self.seen_first[entity].unsqueeze(1)
+        root = self.public.first_seen[entity].unsqueeze(1)
         facts = torch.bincount(past.row, minlength=len(queries)).unsqueeze(1)
         last_link = link.amax(1, keepdim=True)
         columns = {
@@ -183,72 +147,10 @@ class Reader:
             features[..., [FEATURES.index(name) for name in OF_KIND[kind]]] = 0.0
         return Candidates(chosen, features, mask, link, far * stood)
 
-    def _past(self, entity: Tensor, time: Tensor) -> _Past:
+    def _past(self, entity: Tensor, time: Tensor) -> Past:
         """The visible facts of each entity: public ones before its time, and its own support."""
-        parts = []
-        for index, ranges in (
-            (self.index, self.index.before(entity, time)),
-            (self.own, self.own.since(entity, time)),
-        ):
-            row, position = expand_ranges(*ranges)
-            when = index.key[position] - entity[row] * index.steps
-            parts.append((row, index.relation[position], index.target[position], when))
-        return _Past(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-
-    def _places(self, relation: Tensor, time: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Of each distinct (relation, time): count, decayed counts and last step of every entity.
-
-        Returns:
-            tables: five of (G, E).
-            row: (Q,) which of the G is a question's.
-        """
-        moment, row = torch.unique(torch.stack([relation, time], 1), dim=0, return_inverse=True)
-        asked, now = moment[:, 0].contiguous(), moment[:, 1].contiguous()
-        start = torch.searchsorted(self.place_key, asked * self.steps)
-        # A time after the last fact has all facts before it, but its ages are its own.
-        stop = torch.searchsorted(self.place_key, asked * self.steps + now.clamp(0, self.steps - 1))
-        shape = (len(moment), self.entities)
-        tables = [torch.zeros(shape, device=self.device) for _ in range(1 + len(DECAYS))]
-        last = torch.full(shape, -1, device=self.device)
-        for rows in blocks_by_size(stop - start, _LARGEST_EXPANSION):
-            group, position = expand_ranges(start[rows], stop[rows])
-            group = group + rows.start
-            when = self.place_key[position] % self.steps
-            age = (now[group] - when).float()
-            cell = group * self.entities + self.place_target[position]
-            tables[0].view(-1).scatter_add_(0, cell, torch.ones_like(age))
-            for table, decay in zip(tables[1:], DECAYS, strict=True):
-                table.view(-1).scatter_add_(0, cell, (-age / decay).exp())
-            last.view(-1).scatter_reduce_(0, cell, when, "amax")
-        return [*tables, last], row
-
-    def _entities_at(self, time: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(Q, C) first and last step at which candidates were seen before t, and their degree.
-
-        Who was not seen yet counts as seen first and last at t itself.
-        """
-        last = torch.empty_like(chosen)
-        degree = torch.empty_like(chosen, dtype=torch.float32)
-        for moment in torch.unique(time).tolist():
-            rows = torch.nonzero(time == moment).squeeze(1)
-            seen, links = self._moment(int(moment))
-            last[rows], degree[rows] = seen[chosen[rows]], links[chosen[rows]]
-        now = time.unsqueeze(1)
-        return torch.minimum(self.seen_first[chosen], now), torch.minimum(last, now), degree
-
-    def _moment(self, moment: int) -> tuple[Tensor, Tensor]:
-        """(E,) last step before ``moment`` and (E,) number of neighbours, of all entities."""
-        if moment not in self._moments:
-            everyone = torch.arange(self.entities, device=self.device)
-            low, high = self.index.before(everyone, torch.full_like(everyone, moment))
-            seen = high > low
-            position = (high - 1).clamp(min=0)
-            key = self.index.key[position] if len(self.index) else position
-            last = torch.where(seen, key - everyone * self.index.steps, moment)
-            self._moments[moment] = (last, self.pagerank.degrees(moment))
-            while len(self._moments) > _TABLES:
-                self._moments.popitem(last=False)
-        return self._moments[moment]
+        own = Past.read(self.own, entity, *self.own.since(entity, time))
+        return Past.join([self.public.before(entity, time), own])
 
     def _add_walks(self, walks: Tensor, queries: Queries) -> None:
         _, relation, time = self.history.columns(queries)
@@ -271,7 +173,7 @@ class Reader:
     ) -> tuple[Tensor, Tensor]:
         """(Q, C) candidates and which of them count."""
         settings = self.settings
-        recent = torch.where(link >= 0, link + self.steps, contact).float()
+        recent = torch.where(link >= 0, link + self.public.steps, contact).float()
         wanted = [
             (recent, settings.recent),
             (far * stood, settings.near),

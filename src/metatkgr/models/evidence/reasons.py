@@ -74,6 +74,9 @@ def _shared(history: History, entity: int, answer: int, time: int) -> list[Clue]
     """Neighbours of both, by whatever relation; the latest first."""
     mine = history.facts_of(entity, None, None, time, own=True)
     theirs = history.facts_of(answer, None, None, time, own=False)
+    # A hub has very many facts, of which few are with neighbours of the other.
+    mine = mine[torch.isin(mine[:, 1], theirs[:, 1])]
+    theirs = theirs[torch.isin(theirs[:, 1], mine[:, 1])]
     # A neighbour is told by its latest link with each of the two; facts come latest first.
     last_mine, last_theirs = _first_rows(mine), _first_rows(theirs)
     common = [x for x in last_mine if x in last_theirs and x not in (entity, answer)]

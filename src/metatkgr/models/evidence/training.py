@@ -23,6 +23,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.novelty import novel_answers
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.combination import learned, opinions, penalty
+from metatkgr.models.evidence.public import Public
 from metatkgr.models.evidence.reader import Candidates, Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import WHOLE, Loss, Part
@@ -213,13 +214,12 @@ class CombinationPhase:
             for column in (known.relation, known.source, known.target)
         )
         self._known = torch.unique(_cells(relation, source, target, len(known.entities)))
+        indexed: VisibleFacts | None = None
         for lesson in lessons(self.problem, self.settings):
+            if lesson.visible is not indexed:
+                indexed, public = lesson.visible, Public(lesson.visible, self.device)
             reader = Reader(
-                lesson.visible,
-                lesson.supports,
-                self.weights["evidence.transfer"],
-                self.settings,
-                self.device,
+                public, lesson.supports, self.weights["evidence.transfer"], self.settings
             )
             for begin in range(0, len(lesson.queries), _AT_ONCE):
                 rows = slice(begin, begin + _AT_ONCE)

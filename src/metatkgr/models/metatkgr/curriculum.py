@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import GraphIndex
@@ -19,6 +19,7 @@ from metatkgr.models.metatkgr.adaptation import adapt, query_loss
 from metatkgr.models.metatkgr.encoder import encode
 from metatkgr.models.metatkgr.losses import ranking_loss
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
+from metatkgr.models.metatkgr.queries import MetaSource
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
 from metatkgr.models.trainable import WHOLE, Loss, Part
@@ -62,6 +63,7 @@ class BackgroundPhase:
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """(B, 4) facts in random order."""
+        follow(self.sampler, generator)
         order = torch.randperm(len(self.facts), generator=generator)
         size = self.settings.background_batch
         yield from torch.split(self.facts[order[: size * self.settings.background_steps]], size)
@@ -101,6 +103,13 @@ def sampler_for(index: GraphIndex, supports: Supports, settings: MetaTKGRSetting
         window=settings.time_window,
         generator=torch.Generator(index.device).manual_seed(0),
     )
+
+
+def follow(sampler: Sampler, generator: torch.Generator) -> None:
+    """What a sampler draws in an epoch follows from where the epoch began, also after a stop."""
+    if sampler.generator is not None:
+        state = generator.get_state().numpy().tobytes()
+        sampler.generator.manual_seed(zlib.crc32(state))
 
 
 class SupportTable:
@@ -154,40 +163,39 @@ class MetaBatch:
 
 
 class MetaPhase:
-    """Meta-training (Algorithm 2): adapt to each support, be judged on queries, near to far."""
+    """Meta-training (Algorithm 2): adapt to each support, be judged on queries, near to far.
+
+    Args:
+        weights: of the model; tables that are not learned need no gradient.
+        source: the tasks, or all that is read of them.
+        settings: of the model.
+        device: where to compute; the index of ``source`` is there.
+        most: how many tasks an epoch draws from each interval at most; 0: all.
+    """
 
     name = "meta"
 
     def __init__(
         self,
         weights: dict[str, nn.Parameter],
-        tasks: Tasks,
+        source: Tasks | MetaSource,
         settings: MetaTKGRSettings,
         device: torch.device,
+        *,
+        most: int = 0,
     ) -> None:
-        self.weights, self.settings, self.device = weights, settings, device
+        self.weights, self.settings, self.device, self.most = weights, settings, device, most
         self.epochs, self.learning_rate = settings.epochs, settings.outer_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
-        self.entities, self.relations = len(tasks.facts.entities), len(tasks.facts.relations)
+        if isinstance(source, Tasks):
+            source = MetaSource.of(source, settings, device)
+        self.entities, self.relations = source.entities, source.relations
         self.supports = SupportTable(
-            tasks.supports, entities=self.entities, negatives=settings.support_negatives
+            source.supports, entities=self.entities, negatives=settings.support_negatives
         )
-        index = GraphIndex.of(tasks.visible, device=device)
-        self.sampler = sampler_for(index, tasks.supports, settings)
-        self.negatives = Negatives(tasks.visible, settings.negative_kind)
-        question = tasks.answers.question
-        time = tasks.questions.time[question]
-        self.intervals = 1 if settings.variant == "static-maml" else settings.intervals
-        interval = _interval_of(time, self.intervals)
-        order = np.lexsort([tasks.questions.entity[question], interval])
-        columns = (
-            tasks.questions.entity[question],
-            tasks.questions.relation[question],
-            tasks.answers.answer,
-            time,
-        )
-        self.queries = [torch.from_numpy(column[order]) for column in columns]
-        self.interval_start = np.searchsorted(interval[order], np.arange(self.intervals + 1))
+        self.sampler = sampler_for(source.index, source.supports, settings)
+        self.negatives, self.queries = source.negatives, source.queries
+        self.intervals = self.queries.intervals
         self.prior: Mapping[str, Tensor] = {}
 
     @property
@@ -208,16 +216,17 @@ class MetaPhase:
 
     def batches(self, generator: torch.Generator) -> Iterator[MetaBatch]:
         """All tasks, interval by interval; each interval starts from where the last one ended."""
+        follow(self.sampler, generator)
         for number in range(self.intervals):
-            low, high = self.interval_start[number : number + 2]
-            entities = torch.unique(self.queries[0][low:high])
+            entities = self.queries.entities(number)
             if len(entities) == 0:
                 continue
             # φ^(m): what the last interval learned is where this one may not stray far from.
             self.prior = freeze(self.learned)
             shuffled = entities[torch.randperm(len(entities), generator=generator)]
+            shuffled = shuffled[: self.most or len(shuffled)]
             for part in torch.split(shuffled, self.settings.batch_size):
-                yield MetaBatch(number, int(high - low), part)
+                yield MetaBatch(number, self.queries.size(number), part)
 
     def loss(self, batch: MetaBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The loss of adapted parameters on the interval's queries, regularised."""
@@ -267,30 +276,18 @@ class MetaPhase:
 
     def _draw_queries(self, batch: MetaBatch, generator: torch.Generator) -> PaddedFacts:
         """Up to F of each task's queries in the interval, each at most once."""
-        low = int(self.interval_start[batch.interval])
-        high = int(self.interval_start[batch.interval + 1])
-        owner = self.queries[0][low:high]
-        first = torch.searchsorted(owner, batch.entity)
-        count = torch.searchsorted(owner, batch.entity, right=True) - first
+        count = self.queries.counts(batch.interval, batch.entity)
         width = min(self.settings.queries_per_task, int(count.max()))
         # The first of a random order: as many random keys as the longest list, the rest at the end.
         keys = torch.rand(len(batch.entity), int(count.max()), generator=generator)
         keys[torch.arange(keys.shape[1]) >= count.unsqueeze(1)] = 2.0
         place = keys.argsort(1)[:, :width]
         mask = torch.arange(width) < count.unsqueeze(1)
-        row = low + (first.unsqueeze(1) + place) * mask
-        entity, relation, answer, time = (column[row] for column in self.queries)
+        picked = self.queries.pick(batch.interval, batch.entity, place, mask)
+        entity, relation, answer, time = picked
         wrong = self.negatives.draw(relation, self.settings.negatives, generator)
         usable = (wrong != answer.unsqueeze(-1)) & mask.unsqueeze(-1)
         return PaddedFacts(entity, relation, answer, wrong, usable, time, mask)
-
-
-def _interval_of(time: IntArray, intervals: int) -> IntArray:
-    """Which of M equal parts of the queries' time span each query falls into."""
-    if len(time) == 0:
-        return time
-    span = int(time.max() - time.min()) + 1
-    return np.asarray((time - time.min()) * intervals // span, np.int64)
 
 
 def _to(facts: PaddedFacts, device: torch.device) -> PaddedFacts:

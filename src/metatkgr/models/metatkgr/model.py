@@ -88,7 +88,11 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
-        self.index_ = GraphIndex.of(visible, device=self.device)
+        return self.read(GraphIndex.of(visible, device=self.device))
+
+    def read(self, index: GraphIndex) -> Self:
+        """Take the public facts as an index that is there already, perhaps a mapped one."""
+        self.index_ = index
         self._candidates: dict[int, Tensor] = {}
         return self
 
@@ -111,13 +115,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         scores = torch.empty(len(queries), entities, device=self.device)
         if len(queries) == 0:
             return scores
-        entity, column = np.unique(queries.entity, return_inverse=True)
-        batch, place = self._batch(queries, entity, column)
-        adapted = self._adapted(batch)
-        vectors = encode_tasks(adapted, self.settings.encoder, batch.query.roots)[..., 0, :]
-        task = torch.from_numpy(column).to(self.device)
-        translations = relation_vectors(adapted["relation"], batch.query.relation)
-        asked = (vectors + translations)[task, place]
+        asked, batch, adapted, task = self._asked(queries)
         for moment in np.unique(queries.time):
             rows = torch.from_numpy(np.flatnonzero(queries.time == moment)).to(self.device)
             if self.settings.candidates == "shared":
@@ -131,6 +129,21 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         if not self.settings.answers_itself:
             never_itself(scores, torch.from_numpy(queries.entity).to(self.device))
         return scores
+
+    def _asked(self, queries: Queries) -> tuple[Tensor, TaskBatch, dict[str, Tensor], Tensor]:
+        """(Q, d) where the answers should be; the tasks, adapted, and (Q,) each question's task."""
+        entity, column = np.unique(queries.entity, return_inverse=True)
+        batch, place = self._batch(queries, entity, column)
+        adapted = self._adapted(batch)
+        vectors = encode_tasks(adapted, self.settings.encoder, batch.query.roots)[..., 0, :]
+        task = torch.from_numpy(column).to(self.device)
+        translations = relation_vectors(adapted["relation"], batch.query.relation)
+        return (vectors + translations)[task, place], batch, adapted, task
+
+    @torch.no_grad()
+    def points(self, queries: Queries) -> Tensor:
+        """(Q, d) h_e(t; φ_e) + h_r of questions: where their answers should be."""
+        return self._asked(queries)[0]
 
     @torch.no_grad()
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:

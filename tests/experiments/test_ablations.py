@@ -1,0 +1,125 @@
+"""Ablations of the evidence model: the grid, the table, the sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from metatkgr.errors import DataError
+from metatkgr.experiments.ablations import ABLATIONS, EVIDENCE_PARTS, ablation_of
+from metatkgr.experiments.cells import Cell
+from metatkgr.experiments.findings import evidence_findings
+from metatkgr.experiments.outcomes import Outcome, Row, read_outcomes
+from metatkgr.experiments.record_checks import check_result
+from metatkgr.experiments.report import results_page
+from metatkgr.experiments.significance import comparisons
+from metatkgr.experiments.special_tables import evidence_ablation_table
+from metatkgr.experiments.suite import EXPERIMENTS, Choice, cells_for, quick_choice, settings_of
+from metatkgr.experiments.tables import EVIDENCE, Runs
+from metatkgr.experiments.workers import work_through
+from metatkgr.models import create
+
+CHANGED = ("support_share=0", "epochs=0")
+
+
+def test_each_part_is_left_out_with_three_seeds_beside_the_whole_with_five() -> None:
+    cells = cells_for(["evidence-ablations"], Choice())
+    assert {(c.model, c.shots, c.visibility) for c in cells} == {("evidence", 3, "entity-split")}
+    found = Counter((c.dataset, ablation_of(c.model, c.settings)) for c in cells)
+    for dataset in ("YAGO", "WIKI", "ICEWS18"):
+        assert found.pop((dataset, None)) == 5
+        assert [found.pop((dataset, name)) for name in ABLATIONS["evidence"]] == [3] * 10
+    assert not found
+    assert len(Choice().seeds_of("evidence")) == 5
+    assert "evidence-ablations" in EXPERIMENTS
+    assert cells_for(["evidence-ablations"], Choice(models=("paths",))) == []
+    quick = cells_for(["evidence-ablations"], quick_choice(Choice(models=("evidence",))))
+    assert Counter(c.seed for c in quick) == {0: 11, 1: 1}
+
+
+@pytest.mark.parametrize(("key", "value"), EVIDENCE_PARTS)
+def test_every_ablation_is_one_that_the_model_takes(key: str, value: str) -> None:
+    cell = Cell("YAGO", "evidence", settings=((key, value),))
+    assert ablation_of("evidence", cell.settings) == f"{key}={value}"
+    changed = create("evidence", settings_of(cell)).settings
+    assert changed != create("evidence").settings
+    # Another value is another model, not an ablation; nor is another model with this setting.
+    assert ablation_of("evidence", ((key, "7"),)) is None
+    assert ablation_of("transe", cell.settings) is None
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    """A tiny training, one in which nothing is learned, a rule; and a made-up ablation."""
+    out = tmp_path_factory.mktemp("cells")
+    whole = Cell("world:1500:1", "evidence", tiny=True)
+    less = replace(whole, settings=(("epochs", "0"),))
+    work_through(out, [Cell("world:1500:1", "paths"), whole, less], say=lambda text: None)
+    found = read_outcomes(out / "cells")
+    (same,) = (o for o in found if o.row.variant)
+    return [*found, replace(same, row=Row("evidence", settings=(("support_share", "0"),)))]
+
+
+def test_ablations_have_a_table_of_their_own_and_stand_in_no_other(
+    outcomes: list[Outcome],
+) -> None:
+    runs = Runs(outcomes)
+    assert runs.rows(3) == [Row("paths"), EVIDENCE]
+    page = results_page(outcomes)
+    section = page.partition("## Ablations of `evidence`")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| whole", *(f"| `{name}`" for name in CHANGED)
+    ]  # fmt: skip
+    assert "; " not in lines[2]
+    assert all("; " in line and " to " in line for line in lines[3:])
+    assert "`epochs=0`" not in page.partition("## 3-shot")[2].partition("## Ablations")[0]
+    assert "`epochs=0` instead of the whole of `evidence` changes the MRR by" in page
+    assert "Ablations of" not in results_page([o for o in outcomes if not o.row.variant])
+
+
+def test_the_table_says_what_a_part_is_worth(outcomes: list[Outcome]) -> None:
+    def changed(outcome: Outcome, by: float) -> Outcome:
+        metrics = outcome.result["metrics"]["static"]["all"]
+        static = outcome.result["metrics"]["static"] | {"all": metrics | {"mrr": by}}
+        return replace(
+            outcome,
+            result=outcome.result | {"metrics": outcome.result["metrics"] | {"static": static}},
+        )
+
+    mrr = {None: 0.5, "support_share=0": 0.4, "epochs=0": 0.55}
+    own = [changed(o, mrr[o.row.variant]) for o in outcomes if o.row.model == "evidence"]
+    found = comparisons(own, EVIDENCE, shots=(3,), ablations=True)
+    assert {c.other.variant for c in found} == set(CHANGED)
+    said = evidence_findings(Runs(own), found)
+    assert "-0.100 on" in said[0]
+    assert "+0.050 on" in said[1]
+    assert said[2].startswith("Of 2 comparisons of `evidence` with an ablation of it, ")
+    # With sums of entities the difference is theirs, with its interval and star.
+    (least,) = (c for c in found if c.other.variant == CHANGED[0])
+    worse = replace(least, difference=0.1, low=0.08, high=0.12, corrected=0.01)
+    lines = "\n".join(evidence_ablation_table(Runs(own), [worse]))
+    assert "; -0.100\\* (-0.120 to -0.080)" in lines
+    assert "; +0.050 |" in lines
+
+
+def test_probabilities_of_whole_models_are_judged_in_their_cells(outcomes: list[Outcome]) -> None:
+    judged = {o.row: o.result.get("calibration") for o in outcomes}
+    assert all((found is None) == bool(row.variant) for row, found in judged.items())
+    later = judged[EVIDENCE]["meta-test"]  # type: ignore[index]
+    assert later["queries"] > 0
+    assert all(0 <= later[key] <= 1 for key in ("ece", "ece_top10", "stated", "correct"))
+    section = results_page(outcomes).partition("## Calibration")[2].partition("\n## ")[0]
+    assert f"({later['stated']:.3f}, {later['correct']:.3f})".replace("0.", ".") in section
+    assert section.count("| `") == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, {"fitted": "good"}, {"meta-test": {"ece": "low"}}, {"fitted": {"ece": True}}]
+)
+def test_a_calibration_that_is_none_is_refused(outcomes: list[Outcome], wrong: object) -> None:
+    check_result(outcomes[0].result | {"calibration": {"fitted": {"ece": 0.1}, "meta-test": None}})
+    with pytest.raises(DataError, match=r"calibration|is no number"):
+        check_result(outcomes[0].result | {"calibration": wrong})

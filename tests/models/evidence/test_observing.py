@@ -1,0 +1,156 @@
+"""A model that was told of facts later scores as one that knew them from the start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.tasks import Queries
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.world import simulate
+from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.graph.pagerank import DistinctLinks
+from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.settings import EvidenceSettings
+from references import ENTITIES, RELATIONS, graphs
+
+GUESS = Calibration("softmax")
+
+
+def evidence(entities: int, relations: int, **settings: Any) -> EvidenceModel:
+    """With weights that nobody has learned."""
+    model = EvidenceModel(EvidenceSettings(**settings))
+    model.build(entities, relations, torch.Generator().manual_seed(0))
+    for name in ("evidence.relation", "evidence.transfer"):
+        weight = model.weights[name]
+        weight.data.copy_(torch.rand(weight.shape, generator=torch.Generator().manual_seed(1)))
+    return model
+
+
+def supports_of(facts: Facts, shots: int) -> Supports:
+    links = VisibleFacts.of(facts)
+    order = np.argsort(links.source, kind="stable")
+    source = links.source[order]
+    kept = order[np.arange(len(source)) - np.searchsorted(source, source) < shots]
+    return Supports(links.source[kept], links.relation[kept], links.target[kept], links.time[kept])
+
+
+def questions_at(times: list[int], every: int) -> Queries:
+    grid = np.meshgrid(np.arange(ENTITIES), np.arange(2 * RELATIONS), np.array(times))
+    return Queries(*(axis.ravel()[::every] for axis in grid))
+
+
+@pytest.mark.parametrize("dimension", [0, 4])
+@given(facts=graphs(), known=st.integers(1, ENTITIES), draw=st.data(), shots=st.integers(0, 3))
+@settings(max_examples=15, deadline=None)
+def test_observing_equals_preparing_with_all_facts(
+    dimension: int, facts: Facts, known: int, draw: st.DataObject, shots: int
+) -> None:
+    model, other = (evidence(ENTITIES, RELATIONS, dimension=dimension) for _ in range(2))
+    supports = supports_of(facts, shots)
+    times = [0, int(facts.time[len(facts) // 2]), facts.steps, facts.steps + 9]
+    questions = questions_at(times, every=5)
+    wanted = model.prepare(VisibleFacts.of(facts)).adapt(supports).score(questions)
+    # Who has a number from `known` on came later; of the others some facts did.
+    late = np.array(draw.draw(st.lists(st.booleans(), min_size=len(facts), max_size=len(facts))))
+    late |= np.maximum(facts.subject, facts.object) >= known
+    first = replace(facts.select(~late), entities=Vocabulary(facts.entities.names[:known]))
+    other.prepare(VisibleFacts.of(first))
+    if draw.draw(st.booleans()):
+        other.observe(VisibleFacts.of(facts.select(late & (np.arange(len(facts)) % 2 == 0))))
+        other.adapt(supports).score(questions)
+    other.observe(VisibleFacts.of(facts.select(late)))
+    assert torch.equal(other.adapt(supports).score(questions), wanted)
+    asked = questions[np.arange(0, len(questions), 9)]
+    answer = torch.from_numpy(asked.entity[::-1].copy())
+    assert other.reasons(asked, answer) == model.reasons(asked, answer)
+
+
+@given(facts=graphs(), known=st.integers(1, ENTITIES), seed=st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_joined_links_are_those_of_all_facts(facts: Facts, known: int, seed: int) -> None:
+    late = np.random.default_rng(seed).random(len(facts)) < 0.4
+    late |= np.maximum(facts.subject, facts.object) >= known
+    first = replace(facts.select(~late), entities=Vocabulary(facts.entities.names[:known]))
+    joined = DistinctLinks(VisibleFacts.of(first)).joined(VisibleFacts.of(facts.select(late)))
+    whole = DistinctLinks(VisibleFacts.of(facts))
+    assert joined.entities == whole.entities
+    for name in ("target", "source", "first"):
+        assert torch.equal(getattr(joined, name), getattr(whole, name))
+
+
+@cache
+def world() -> Facts:
+    return simulate(facts=3000, seed=4)
+
+
+@pytest.mark.parametrize("dimension", [0, 8])
+def test_a_live_forecaster_knows_newcomers_like_one_that_begins_with_them(dimension: int) -> None:
+    facts = world()
+    old = facts.select(np.arange(2600))
+    # As when it was trained: of the entities, those that had appeared.
+    seen = np.zeros(len(facts.entities), bool)
+    seen[old.subject] = seen[old.object] = True
+    number = np.cumsum(seen) - 1
+    names = [name for name, known in zip(facts.entities.names, seen, strict=True) if known]
+    old = replace(
+        old,
+        subject=number[old.subject],
+        object=number[old.object],
+        entities=Vocabulary(names),
+        law=None,
+    )
+    late = [
+        (facts.entities[s], facts.relations[r], facts.entities[o], facts.calendar.label(t))
+        for s, r, o, t in zip(
+            *(c[2600:].tolist() for c in (facts.subject, facts.relation, facts.object, facts.time)),
+            strict=True,
+        )
+    ]
+
+    def forecaster() -> Forecaster:
+        model = evidence(len(names), len(facts.relations), dimension=dimension)
+        return Forecaster(model, old, calibration=GUESS)
+
+    live, at_once = forecaster(), forecaster()
+    for begin in range(0, len(late), 80):
+        live.observe(late[begin : begin + 80])
+        live.predict(late[begin][0], late[begin][1])
+    at_once.observe(late)
+    assert len(live.facts.entities) > len(names)
+    newcomers = {row[0] for row in late} - set(names)
+    for who in [*sorted(newcomers)[:5], late[0][2]]:
+        for relation in facts.relations[:2]:
+            mine, theirs = (f.predict(who, relation, top=20) for f in (live, at_once))
+            assert mine.to_json() == theirs.to_json()
+            assert mine.forecasts[0].entity in facts.entities
+
+
+def test_a_fact_is_taken_in_without_indexing_the_others_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = world()
+    model = evidence(len(facts.entities), len(facts.relations))
+    model.prepare(VisibleFacts.of(facts.select(np.arange(2999))))
+    sizes: list[int] = []
+    made = DistinctLinks.__init__
+
+    def counted(self: DistinctLinks, visible: VisibleFacts, device: Any = "cpu") -> None:
+        sizes.append(len(visible))
+        made(self, visible, device)
+
+    monkeypatch.setattr(DistinctLinks, "__init__", counted)
+    model.observe(VisibleFacts.of(facts.select(np.arange(2999, 3000))))
+    who = facts.subject[-1:]
+    model.adapt(supports_of(facts, 3).of(int(who[0])))
+    model.score(Queries(who, facts.relation[-1:], np.array([facts.steps])))
+    assert sizes == [2]
