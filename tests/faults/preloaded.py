@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
+import metatkgr.data.large.append
 import metatkgr.evaluation.report
 import metatkgr.forecasting.forecaster
 import metatkgr.forecasting.store
+import metatkgr.graph.stored
 import metatkgr.models
 import metatkgr.serving.app
 import metatkgr.serving.start

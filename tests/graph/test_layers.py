@@ -89,3 +89,35 @@ def test_what_cannot_be_appended_is_refused() -> None:
     with pytest.raises(DataError, match="cannot have 2"):
         growing.append((one, one, one, one * 4), entities=2)
     assert len(growing) == 4, "what was refused left nothing behind"
+
+
+@given(facts=graphs(), cut=st.floats(0.05, 1), known=st.integers(1, RELATIONS))
+@settings(max_examples=30, deadline=None)
+def test_new_relations_move_the_inverse_ones(facts: Facts, cut: float, known: int) -> None:
+    """A base written with fewer relations is read as if it had been written with all of them."""
+    facts = renumbered(facts)
+    low = max(1, int(cut * len(facts)))
+    first = part(facts, slice(low))
+    known = max(known, int(first.relation.max()) + 1)
+    first = Facts(*columns(first, slice(None)), first.entities, Vocabulary.numbered(known))
+    growing = GrowingIndex(GraphIndex.of(VisibleFacts.of(first)))
+    growing.append(
+        columns(facts, slice(low, None)), entities=len(facts.entities), relations=RELATIONS
+    )
+    anew = GraphIndex.of(VisibleFacts.of(facts))
+    assert (len(growing), growing.relations) == (len(anew), anew.relations)
+    everyone = torch.arange(len(facts.entities))
+    start, end = anew.before(everyone, torch.full_like(everyone, 10**9))
+    position = start[:, None] + torch.arange(int((end - start).max()))
+    mask = position < end[:, None]
+    for ours, theirs in zip(
+        growing.read(everyone, position, mask), anew.read(everyone, position, mask), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    source = everyone[:, None].expand_as(position)[mask]
+    for ours, theirs in zip(
+        growing.about(source, position[mask]), anew.about(source, position[mask]), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(DataError, match="relations cannot have 0"):
+        growing.append([np.zeros(0, np.int64)] * 4, relations=0)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from metatkgr.cli import options
+from metatkgr.cli.ingest import ingest
 from metatkgr.cli.output import console_for, emit_json, plain_table
 from metatkgr.cli.reading import Reading, reads_data
 from metatkgr.data import catalog, sources
@@ -146,61 +147,4 @@ def simulate(
     emit_json(json_out, asdict(summary) | {"path": str(summary.path), "seed": seed})
 
 
-@app.command("ingest")
-@reads_data
-def ingest(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Files and folders that together are one graph: .parquet, .csv, .tsv, .txt, the "
-            "last three also with .gz or .zst.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist yet.")],
-    rows: Annotated[
-        int, typer.Option(min=1000, help="Rows in memory at a time: a million take about 1 GB.")
-    ] = 1_000_000,
-    index: Annotated[
-        bool, typer.Option("--index", help="Also build the index of links (index.safetensors).")
-    ] = False,
-    json_out: options.JsonOut = None,
-    *,
-    reading: Reading,
-) -> None:
-    """Read a graph larger than memory into a folder that opens at once.
-
-    The folder can then be named wherever a command takes DATA. The facts are the same as if the
-    files were named there themselves.
-    """
-    import sys
-
-    from tqdm import tqdm
-
-    from metatkgr.data.large.ingest import ingest as read_into
-    from metatkgr.data.large.store import FactStore
-    from metatkgr.data.readers import ReadOptions
-    from metatkgr.graph.build import build_index
-
-    console = console_for(json_out)
-    wanted = ReadOptions.of(None, reading.fields)
-    with tqdm(unit="rows", unit_scale=True, disable=None, file=sys.stderr) as bar:
-
-        def progress(count: int) -> None:
-            bar.update(count)
-
-        done = read_into(files, out, wanted, rows=rows, progress=progress)
-    reading.tell(done.report, console)
-    console.print(
-        f"{done.folder}: {done.facts:,} facts of {done.entities:,} entities over {done.steps:,} "
-        f"steps, {done.repeated:,} repeated ones left out, in {done.seconds:.1f} s"
-    )
-    if index:
-        store = FactStore(done.folder)
-        sizes = {"entities": done.entities, "relations": done.relations, "steps": done.steps}
-        links = build_index(done.folder / "index.safetensors", store.blocks, **sizes)
-        console.print(f"{done.folder / 'index.safetensors'}: {len(links):,} links")
-    emit_json(
-        json_out,
-        asdict(done) | {"folder": str(done.folder), "report": done.report.to_json()},
-    )
+app.command("ingest")(ingest)

@@ -1,13 +1,17 @@
 """An index that grows: facts and entities are appended without building the large part anew.
 
-The links of an entity are those of the base, which may be mapped from disk, followed by those that
-were appended since. A position is the one that the link would have in an index built anew, so
-nothing that reads an index can tell the two apart.
+The links of an entity are those of the base, which may be mapped from disk, followed by those of
+each later layer. A position is the one that the link would have in an index built anew, so nothing
+that reads an index can tell the two apart.
+
+Directed relations are numbered r and R + r, so a new relation renumbers every inverse one. Each
+layer keeps the R that it was written with, and what is read from it is moved to today's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -19,7 +23,74 @@ from metatkgr.errors import DataError
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.ragged import pack
 
-__all__ = ["GrowingIndex"]
+__all__ = ["GrowingIndex", "LinkLayer"]
+
+
+@dataclass(frozen=True, eq=False)
+class LinkLayer:
+    """Links found by their keys alone: no number per entity."""
+
+    key: Tensor
+    """(D,) int64 ``source * steps + time``, ascending."""
+    relation: Tensor
+    """(D,) int64 directed relation."""
+    target: Tensor
+    """(D,) int64 entity the link leads to."""
+    relations: int
+    """2R."""
+    steps: int
+    """One more than the last step that a link may have, as in :class:`GraphIndex`."""
+
+    @classmethod
+    def of(
+        cls, facts: Sequence[IntArray], entities: int, relations: int, device: torch.device
+    ) -> Self:
+        """Of facts in memory.
+
+        Args:
+            facts: subject, relation, object, step, (N,) each, in time order.
+            entities: E.
+            relations: 2R.
+            device: where the links are to live.
+        """
+        subject, kind, other, when = facts
+        columns = (
+            np.stack([subject, other], axis=1),
+            np.stack([kind, kind + relations // 2], axis=1),
+            np.stack([other, subject], axis=1),
+            np.stack([when, when], axis=1),
+        )
+        source, relation, target, time = (
+            torch.from_numpy(column.reshape(-1)).to(device) for column in columns
+        )
+        steps = (int(time.max()) if len(time) else 0) + 2
+        key, order = torch.sort(pack((source, entities), (time, steps)), stable=True)
+        relation, target = relation[order], target[order]
+        once = ~((target == source[order]) & (relation >= relations // 2))
+        return cls(key[once], relation[once], target[once], relations, steps)
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def start(self, entity: Tensor) -> Tensor:
+        """(Q,) position of the first link of each entity."""
+        return torch.searchsorted(self.key, entity * self.steps)
+
+    def since(self, entity: Tensor, time: Tensor) -> Tensor:
+        """(Q,) position of the first link of each entity at or after a time."""
+        return torch.searchsorted(self.key, entity * self.steps + time.clamp(0, self.steps - 1))
+
+    def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As :meth:`GraphIndex.read`."""
+        if not len(self):
+            return position * 0, position * 0, position * 0
+        flat = (position * mask).view(-1)
+        target, relation, time = (
+            column.index_select(0, flat).view(position.shape)
+            for column in (self.target, self.relation, self.key)
+        )
+        time -= (source * self.steps)[:, None]
+        return target.mul_(mask), relation.mul_(mask), time.mul_(mask)
 
 
 class GrowingIndex:
@@ -27,49 +98,64 @@ class GrowingIndex:
 
     Args:
         base: an index, perhaps a mapped one; it is never changed.
+        layers: what was appended, oldest first; perhaps mapped (``graph.stored``).
+        entities: how many there are now; those of the base, where nothing is said.
+        relations: R now, not counting inverse ones; the same.
 
-    The appended links are in memory and are indexed anew by each :meth:`append`, so append in
+    Links that :meth:`append` adds are in memory and are indexed anew each time, so append in
     batches, and build a new base (``graph.build``) when they are no longer few.
     """
 
-    def __init__(self, base: GraphIndex) -> None:
-        self.base = base
-        self.entities, self.relations, self.steps = base.entities, base.relations, base.steps
+    def __init__(
+        self,
+        base: GraphIndex,
+        layers: Sequence[LinkLayer] = (),
+        *,
+        entities: int | None = None,
+        relations: int | None = None,
+    ) -> None:
+        self.base, self._stored = base, tuple(layers)
+        self.entities = base.entities if entities is None else entities
+        self.relations = base.relations if relations is None else 2 * relations
+        self.steps = max([base.steps, *(layer.steps for layer in layers)])
         self._columns: list[IntArray] = [np.zeros(0, np.int64) for _ in range(4)]
-        self._recent = _Recent(self._columns, base.entities, base.relations, base.device)
+        self._layers = self._stored
 
-    def append(self, facts: Sequence[IntArray], *, entities: int | None = None) -> Self:
-        """Add facts, and perhaps entities.
+    def append(
+        self,
+        facts: Sequence[IntArray],
+        *,
+        entities: int | None = None,
+        relations: int | None = None,
+    ) -> Self:
+        """Add facts, and perhaps entities and relations.
 
         Args:
             facts: subject, relation, object, step, (N,) each, in time order; none of them before
                 the last fact there is.
             entities: how many there are now; never fewer than before.
+            relations: how many there are now, not counting inverse ones; the same.
         """
-        subject, relation, other, time = (np.asarray(column, np.int64) for column in facts)
+        new = [np.asarray(column, np.int64) for column in facts]
         entities = self.entities if entities is None else entities
+        directed = self.relations if relations is None else 2 * relations
         if entities < self.entities:
             raise DataError(f"an index of {self.entities:,} entities cannot have {entities:,}")
-        if len(time):
-            self._check(subject, relation, other, time, entities)
-        half = self.relations // 2
-        links = (
-            np.stack([subject, other], axis=1).reshape(-1),
-            np.stack([relation, relation + half], axis=1).reshape(-1),
-            np.stack([other, subject], axis=1).reshape(-1),
-            np.repeat(time, 2),
-        )
-        self._columns = [
-            np.concatenate([old, new]) for old, new in zip(self._columns, links, strict=True)
-        ]
-        self._recent = _Recent(self._columns, entities, self.relations, self.device)
-        self.entities = entities
-        self.steps = max(self.steps, self._recent.steps)
+        if directed < self.relations:
+            raise DataError(
+                f"an index of {self.relations // 2:,} relations cannot have {directed // 2:,}"
+            )
+        if len(new[3]):
+            self._check(new, entities, directed // 2)
+        self._columns = [np.concatenate(pair) for pair in zip(self._columns, new, strict=True)]
+        recent = LinkLayer.of(self._columns, entities, directed, self.device)
+        self._layers = (*self._stored, recent)
+        self.entities, self.relations = entities, directed
+        self.steps = max(self.steps, recent.steps)
         return self
 
-    def _check(
-        self, subject: IntArray, relation: IntArray, other: IntArray, time: IntArray, entities: int
-    ) -> None:
+    def _check(self, facts: Sequence[IntArray], entities: int, relations: int) -> None:
+        subject, relation, other, time = facts
         if int(time[0]) < self.steps - 2 or bool((time[1:] < time[:-1]).any()):
             raise DataError(
                 f"appended facts must come in time order, from step {self.steps - 2} on; "
@@ -78,7 +164,7 @@ class GrowingIndex:
         for ids, size, what in (
             (subject, entities, "entity"),
             (other, entities, "entity"),
-            (relation, self.relations // 2, "relation"),
+            (relation, relations, "relation"),
         ):
             low, high = int(ids.min()), int(ids.max())
             if low < 0 or high >= size:
@@ -86,7 +172,7 @@ class GrowingIndex:
                 raise DataError(f"there is no {what} {wrong}: there are {size:,}")
 
     def __len__(self) -> int:
-        return len(self.base) + len(self._recent)
+        return len(self.base) + sum(map(len, self._layers))
 
     @property
     def device(self) -> torch.device:
@@ -119,18 +205,35 @@ class GrowingIndex:
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """As :meth:`GraphIndex.read`."""
         first, end = self._base_range(source)
-        place = position - self._start(source)[:, None]
-        old = place < (end - first)[:, None]
-        base = self.base.read(source, place + first[:, None], mask & old)
-        later = place + (self._recent.start(source) - (end - first))[:, None]
-        recent = self._recent.read(source, later, mask & ~old)
-        # Each slot is 0 in one of the two, so the sum is the one that is filled.
-        target, relation, time = (a.add_(b) for a, b in zip(base, recent, strict=True))
+        place = position - self._start(source)[:, None]  # among all links of the source
+        here = mask & (place < (end - first)[:, None])
+        target, relation, time = self.base.read(source, place + first[:, None], here)
+        self._move(relation, self.base.relations)
+        before = end - first
+        for layer in self._layers:
+            first, end = layer.start(source), layer.start(source + 1)
+            after = before + end - first
+            here = mask & (place >= before[:, None]) & (place < after[:, None])
+            found = layer.read(source, place + (first - before)[:, None], here)
+            self._move(found[1], layer.relations)
+            # Each slot is 0 in all but one of the layers, so the sum is the one that is filled.
+            for total, part in zip((target, relation, time), found, strict=True):
+                total.add_(part)
+            before = after
         return target, relation, time
+
+    def _move(self, relation: Tensor, relations: int) -> None:
+        """Number directed relations of a layer with so many as today's are, in place."""
+        if relations != self.relations:
+            inverse = relation >= relations // 2
+            relation.add_(inverse, alpha=(self.relations - relations) // 2)
 
     def _start(self, entity: Tensor) -> Tensor:
         """(Q,) position of the first link of each entity."""
-        return self.base.start[entity.clamp(max=self.base.entities)] + self._recent.start(entity)
+        start = self.base.start[entity.clamp(max=self.base.entities)]
+        for layer in self._layers:
+            start = start + layer.start(entity)
+        return start
 
     def _base_range(self, entity: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) where an entity's links lie in the base; for a later one, an empty range."""
@@ -141,50 +244,8 @@ class GrowingIndex:
 
     def _first_since(self, entity: Tensor, time: Tensor) -> Tensor:
         known = (entity < self.base.entities).long()
-        old, recent = self.base.since(entity * known, time)[0], self._recent.since(entity, time)
         # An entity that the base does not know has nothing before its first appended link.
-        return torch.where(known.bool(), old, len(self.base)) + recent
-
-
-class _Recent:
-    """The appended links, found by their keys alone: no number per entity.
-
-    Args:
-        columns: source, directed relation, target, step, (D,) each, in time order.
-        entities: E.
-        relations: 2R.
-        device: where they live.
-    """
-
-    def __init__(
-        self, columns: Sequence[IntArray], entities: int, relations: int, device: torch.device
-    ) -> None:
-        source, relation, target, time = (torch.from_numpy(c).to(device) for c in columns)
-        self.steps = (int(time.max()) if len(time) else 0) + 2
-        key, order = torch.sort(pack((source, entities), (time, self.steps)), stable=True)
-        relation, target = relation[order], target[order]
-        once = ~((target == source[order]) & (relation >= relations // 2))
-        self._key, self._relation, self._target = key[once], relation[once], target[once]
-
-    def __len__(self) -> int:
-        return len(self._key)
-
-    def start(self, entity: Tensor) -> Tensor:
-        """(Q,) position of the first link of each entity."""
-        return torch.searchsorted(self._key, entity * self.steps)
-
-    def since(self, entity: Tensor, time: Tensor) -> Tensor:
-        """(Q,) position of the first link of each entity at or after a time."""
-        return torch.searchsorted(self._key, entity * self.steps + time.clamp(0, self.steps - 1))
-
-    def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`GraphIndex.read`."""
-        if not len(self):
-            return position * 0, position * 0, position * 0
-        flat = (position * mask).view(-1)
-        target, relation, time = (
-            column.index_select(0, flat).view(position.shape)
-            for column in (self._target, self._relation, self._key)
-        )
-        time -= (source * self.steps)[:, None]
-        return target.mul_(mask), relation.mul_(mask), time.mul_(mask)
+        found = torch.where(known.bool(), self.base.since(entity * known, time)[0], len(self.base))
+        for layer in self._layers:
+            found = found + layer.since(entity, time)
+        return found

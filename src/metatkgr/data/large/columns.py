@@ -3,16 +3,21 @@
 The tensor library writes a file in one go, from memory. These files are the same, to the byte
 layout (8 bytes with the header's length, a JSON header, the columns one after another), but a
 column may be longer than memory.
+
+A column that grows is written to behind its end, and its header last. Who knows from elsewhere how
+long it is (``length``) reads it undisturbed meanwhile, and whatever came of the writing.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -94,19 +99,57 @@ class TableWriter:
         self._file.close()
 
 
+def _column_header(length: int, dtype: np.dtype[Any]) -> bytes:
+    """The header of a single column, of one size, its numbers always at the same place.
+
+    Half of a new one in front of half of an old one is still a header.
+    """
+    end = length * dtype.itemsize
+    text = (
+        f'{{"__metadata__":{{}},"{_COLUMN}":{{"dtype":"{_NAMES[dtype]}","shape":[{length:>20}],'
+        f'"data_offsets":[0,{end:>20}]}}}}'
+    )
+    return struct.pack("<Q", _RESERVED) + text.encode().ljust(_RESERVED)
+
+
 class ColumnWriter:
     """Writes one column from its beginning to its end, however long it gets.
 
     Args:
         path: the file.
         dtype: of the values.
+        after: go on with a file that is there, behind so many of its values; what it holds beyond
+            them is cut off.
+        sync: have the column on the disk when the writing ends.
+
+    Raises:
+        DataError: the file to be gone on with is shorter, or no such column.
     """
 
-    def __init__(self, path: str | Path, dtype: npt.DTypeLike = np.int64) -> None:
-        self._dtype = np.dtype(dtype)
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
-        self._file.write(b" " * (8 + _RESERVED))
-        self.length = 0
+    def __init__(
+        self,
+        path: str | Path,
+        dtype: npt.DTypeLike = np.int64,
+        *,
+        after: int | None = None,
+        sync: bool = False,
+    ) -> None:
+        self._dtype, self._sync, self.length = np.dtype(dtype), sync, after or 0
+        self._done = -1
+        """A length with which the file is as it should be."""
+        if after is None:
+            self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
+            self._file.write(b" " * (8 + _RESERVED))
+            return
+        known = Column(path, length=after)
+        if known.dtype != self._dtype or known.offset != 8 + _RESERVED:
+            raise DataError(f"{path} is not a column of {self._dtype} that can grow")
+        end = known.offset + after * self._dtype.itemsize
+        self._file = open(path, "r+b")  # noqa: SIM115
+        if known.told == after and self._file.seek(0, os.SEEK_END) == end:
+            self._done = after
+        self._file.truncate(end)
+        self._file.seek(0, os.SEEK_END)
 
     def append(self, values: Array) -> None:
         """Add values at the end."""
@@ -122,43 +165,53 @@ class ColumnWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            header = _header({_COLUMN: self.length}, {_COLUMN: self._dtype}, {})
-            self._file.seek(0)
-            self._file.write(struct.pack("<Q", _RESERVED) + header.ljust(_RESERVED))
-        self._file.close()
+        try:
+            if error is None and self.length != self._done:
+                self._file.seek(0)
+                self._file.write(_column_header(self.length, self._dtype))
+                if self._sync:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
 
 
 class Column:
-    """One column of a file.
+    """One column of a file, which stays open: it can be read also when its name is gone.
 
     Args:
         path: the file.
         name: the column; the only one, where there is one.
+        length: how many values to read, where the header may say something else: the column may be
+            growing.
 
     Raises:
         DataError: there is no such file or column, or it is damaged.
     """
 
-    def __init__(self, path: str | Path, name: str = _COLUMN) -> None:
+    def __init__(self, path: str | Path, name: str = _COLUMN, *, length: int | None = None) -> None:
         self.path = Path(path)
         try:
-            with self.path.open("rb") as file:
-                (size,) = struct.unpack("<Q", file.read(8))
-                if size > _LARGEST_HEADER:
-                    raise ValueError("its header is too long")
-                about = json.loads(file.read(size))[name]
-                (self.length,) = map(int, about["shape"])
-                low, high = map(int, about["data_offsets"])
-                self.dtype = _TYPES[about["dtype"]]
-                file.seek(0, 2)
-                whole = file.tell()
+            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._file)
+            (size,) = struct.unpack("<Q", os.pread(self._file, 8, 0))
+            if size > _LARGEST_HEADER:
+                raise ValueError("its header is too long")
+            header = json.loads(os.pread(self._file, size, 8))
+            self.metadata: dict[str, str] = dict(header.get("__metadata__", {}))
+            about = header[name]
+            (self.told,) = map(int, about["shape"])
+            low, high = map(int, about["data_offsets"])
+            self.dtype = _TYPES[about["dtype"]]
+            whole = os.fstat(self._file).st_size
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        except (ValueError, KeyError, TypeError, struct.error) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
             raise DataError(f"{path} is damaged or holds no {name!r} ({error})") from error
-        self._offset = 8 + size + low
-        if low < 0 or high - low != self.length * self.dtype.itemsize or 8 + size + high > whole:
+        self.length, self.offset = self.told if length is None else length, 8 + size + low
+        end = self.offset + self.length * self.dtype.itemsize
+        fits = high - low == self.told * self.dtype.itemsize or length is not None
+        if low < 0 or self.length < 0 or not fits or end > whole:
             raise DataError(f"{path} is damaged: {name!r} does not fit into the file")
 
     def __len__(self) -> int:
@@ -169,8 +222,15 @@ class Column:
 
         A map would do too, but the pages that it has touched count as memory of the process.
         """
-        offset = self._offset + low * self.dtype.itemsize
-        return np.fromfile(self.path, self.dtype, max(high - low, 0), offset=offset)
+        values = np.empty(max(min(high, self.length) - low, 0), self.dtype)
+        offset = self.offset + low * self.dtype.itemsize
+        data = values.view(np.uint8).data
+        while data:
+            count = os.preadv(self._file, [data], offset)
+            if count == 0:
+                raise DataError(f"{self.path} is damaged: it has been cut off")
+            data, offset = data[count:], offset + count
+        return values
 
     def map(self, *, writable: bool = False) -> Array:
         """The column as an array that is read when it is looked at.
@@ -180,9 +240,11 @@ class Column:
         """
         if self.length == 0:
             return np.zeros(0, self.dtype)
-        # Copy on write, not read only: torch warns of arrays that nobody may write to.
-        mode: Literal["r+", "c"] = "r+" if writable else "c"
-        return np.asarray(np.memmap(self.path, self.dtype, mode, self._offset, (self.length,)))
+        if writable:
+            return np.asarray(np.memmap(self.path, self.dtype, "r+", self.offset, (self.length,)))
+        with os.fdopen(os.dup(self._file), "rb") as file:
+            # Copy on write, not read only: torch warns of arrays that nobody may write to.
+            return np.asarray(np.memmap(file, self.dtype, "c", self.offset, (self.length,)))
 
 
 def grow_column(path: str | Path, values: Array) -> None:
@@ -191,10 +253,5 @@ def grow_column(path: str | Path, values: Array) -> None:
     The header is written last: a crash before that leaves the column as it was.
     """
     column = Column(path)
-    with open(path, "r+b") as file:
-        file.seek(8 + _RESERVED + len(column) * column.dtype.itemsize)
-        file.write(np.ascontiguousarray(values, column.dtype).data)
-        file.flush()
-        header = _header({_COLUMN: len(column) + len(values)}, {_COLUMN: column.dtype}, {})
-        file.seek(8)
-        file.write(header.ljust(_RESERVED))
+    with ColumnWriter(path, column.dtype, after=len(column)) as writer:
+        writer.append(values)

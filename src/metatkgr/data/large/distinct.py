@@ -23,7 +23,8 @@ def distinct(
     """The distinct facts of (4, n) blocks of time, subject, relation, object, by time.
 
     Args:
-        blocks: the facts, their times never decreasing.
+        blocks: the facts, their times never decreasing; further rows are kept with each fact, and
+            make no difference between two.
         sizes: number of entities, number of relations.
         folder: for what does not fit into memory.
         rows: how many facts of one time may be in memory.
@@ -75,8 +76,8 @@ def _finished(
 
 
 def _first(facts: IntArray, sizes: tuple[int, int]) -> IntArray:
-    """(4, n) facts of any times, each once."""
-    time, subject, relation, other = facts
+    """(4 or more, n) facts of any times, each once."""
+    time, subject, relation, other = facts[:4]
     entities, relations = sizes
     since = time - time[0]
     keys = [(since, int(since[-1]) + 1), (relation, relations)]
@@ -89,23 +90,28 @@ class _Crowd:
 
     def __init__(self, folder: Path, rows: int) -> None:
         self._folder, self._rows = folder, rows
-        self._by_fact = ExternalSort(folder, 5, rows)
+        self._by_fact: ExternalSort | None = None
         self._count = 0
+        self._columns = 0
         self.time = 0
 
     def add(self, facts: IntArray) -> None:
-        """Take (4, n) facts, all of one time."""
-        time, subject, relation, other = facts
+        """Take (4 or more, n) facts, all of one time."""
+        time, subject, relation, other, *more = facts
         self.time = int(time[0])
+        if self._by_fact is None:
+            self._columns = len(facts)
+            self._by_fact = ExternalSort(self._folder, 1 + self._columns, self._rows)
         row = np.arange(self._count, self._count + len(time))
         # Any number that equal facts share brings them together; it may wrap around.
-        self._by_fact.add(subject * 1_000_003 + other, row, subject, relation, other)
+        self._by_fact.add(subject * 1_000_003 + other, row, subject, relation, other, *more)
         self._count += len(time)
 
     def distinct(self, sizes: tuple[int, int]) -> Iterator[IntArray]:
-        """(4, n) each fact once, in the order in which they came."""
-        by_row = ExternalSort(self._folder, 4, self._rows)
-        held = np.zeros((5, 0), np.int64)
+        """(4 or more, n) each fact once, in the order in which they came."""
+        assert self._by_fact is not None
+        by_row = ExternalSort(self._folder, self._columns, self._rows)
+        held = np.zeros((1 + self._columns, 0), np.int64)
         for block in self._by_fact.merged():
             rows = np.concatenate([held, block], axis=1)
             cut = int(np.searchsorted(rows[0], rows[0, -1], side="left"))
@@ -114,8 +120,8 @@ class _Crowd:
             held = rows[:, cut:]
             held = held[:, self._places(held, sizes)]
         by_row.add(*self._first(held, sizes))
-        for row, subject, relation, other in by_row.merged():
-            yield np.stack([np.full_like(row, self.time), subject, relation, other])
+        for row, *rest in by_row.merged():
+            yield np.stack([np.full_like(row, self.time), *rest])
 
     def _first(self, rows: IntArray, sizes: tuple[int, int]) -> IntArray:
         return np.asarray(rows[1:, self._places(rows, sizes)])

@@ -6,14 +6,14 @@ Rows are int64 columns. The first is the key; rows of one key stay in the order 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from metatkgr.data.facts import IntArray
 
-__all__ = ["ExternalSort"]
+__all__ = ["ExternalSort", "merge"]
 
 _SMALLEST_BLOCK = 1 << 12
 
@@ -28,7 +28,7 @@ class ExternalSort:
     """
 
     def __init__(self, folder: Path, columns: int, rows: int) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="sort-", dir=folder))
+        self._parent, self._folder = folder, folder
         self._columns, self._rows = columns, max(rows, 1)
         self._waiting: list[IntArray] = []
         self._count = 0
@@ -55,6 +55,8 @@ class ExternalSort:
 
     def _spill(self) -> None:
         rows = self._sorted()
+        if not self._runs:
+            self._folder = Path(tempfile.mkdtemp(prefix="sort-", dir=self._parent))
         path = self._folder / str(len(self._runs))
         # Row after row, so that a block of the run is one read.
         np.ascontiguousarray(rows.T).tofile(path)
@@ -69,38 +71,50 @@ class ExternalSort:
         if self._count:
             self._spill()
         size = max(self._rows // len(self._runs), _SMALLEST_BLOCK)
-        runs = [_Run(path, count, self._columns, size) for path, count in self._runs]
-        self._runs = []
-        while runs:
-            # The block that ends first, in the order of the rows, says how far all is known: of
-            # equal keys those of earlier runs come first.
-            bound, first = min((run.last, number) for number, run in enumerate(runs))
-            parts = [run.take(bound, number <= first) for number, run in enumerate(runs)]
-            yield _by_key(np.concatenate(parts, axis=1))
-            runs = [run for run in runs if run.fill()]
+        runs, self._runs = self._runs, []
+        yield from merge([self._blocks(path, count, size) for path, count in runs])
+
+    def _blocks(self, path: Path, count: int, size: int) -> Iterator[IntArray]:
+        """A run in blocks of (columns, n); it is deleted at its end."""
+        for low in range(0, count, size):
+            number, offset = min(size, count - low) * self._columns, low * self._columns * 8
+            flat = np.fromfile(path, np.int64, number, offset=offset)
+            yield np.ascontiguousarray(flat.reshape(-1, self._columns).T)
+        path.unlink()
+
+
+def merge(streams: Iterable[Iterable[IntArray]]) -> Iterator[IntArray]:
+    """The rows of sorted streams by their key, in blocks of (columns, n).
+
+    Of equal keys those of earlier streams come first. One block of each stream is in memory.
+
+    Args:
+        streams: of (columns, n) blocks, the first of the columns never decreasing.
+    """
+    runs = [run for run in map(_Run, streams) if run.fill()]
+    while runs:
+        # The block that ends first, in the order of the rows, says how far all is known.
+        bound, first = min((run.last, number) for number, run in enumerate(runs))
+        parts = [run.take(bound, number <= first) for number, run in enumerate(runs)]
+        yield _by_key(np.concatenate(parts, axis=1))
+        runs = [run for run in runs if run.fill()]
 
 
 class _Run:
-    """A sorted file, of which one block is in memory."""
+    """A sorted stream, of which one block is in memory."""
 
-    def __init__(self, path: Path, count: int, columns: int, size: int) -> None:
-        self._path, self._columns, self._size = path, columns, size
-        self._left, self._at = count, 0
-        self._block = np.zeros((columns, 0), np.int64)
-        self.fill()
+    def __init__(self, blocks: Iterable[IntArray]) -> None:
+        self._blocks = iter(blocks)
+        self._block: IntArray = np.zeros((0, 0), np.int64)
 
     def fill(self) -> bool:
-        """Read the next block where this one is used up; False at the end of the run."""
-        if self._block.shape[1] == 0:
-            count = min(self._size, self._left)
-            offset = self._at * self._columns * 8
-            flat = np.fromfile(self._path, np.int64, count * self._columns, offset=offset)
-            self._block = np.ascontiguousarray(flat.reshape(-1, self._columns).T)
-            self._at, self._left = self._at + count, self._left - count
-        if self._block.shape[1]:
-            return True
-        self._path.unlink()
-        return False
+        """Read the next block where this one is used up; False at the end of the stream."""
+        while self._block.shape[1] == 0:
+            following = next(self._blocks, None)
+            if following is None:
+                return False
+            self._block = following
+        return True
 
     @property
     def last(self) -> int:

@@ -3,7 +3,7 @@
 The facts are those that ``read_facts`` would give: the same rows are bad, names have the same ids,
 repeated facts are dropped, time is numbered the same. The way there: pieces of the file are checked
 and written down with the piece's own numbers for names; then names get their ids (``names``),
-facts are ordered by time on disk, and repetitions within a step are dropped.
+facts are ordered by time on disk (``reading``), and repetitions within a step are dropped.
 
 A file whose time unit is to be found out is read once more before; so is one of intervals without
 a clip range.
@@ -11,33 +11,22 @@ a clip range.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from metatkgr.data.calendar import Calendar
-from metatkgr.data.facts import IntArray, Vocabulary
-from metatkgr.data.large.chunks import input_files, pieces
-from metatkgr.data.large.columns import Column, ColumnWriter
+from metatkgr.data.large.chunks import input_files
+from metatkgr.data.large.columns import ColumnWriter
 from metatkgr.data.large.distinct import distinct
-from metatkgr.data.large.external_sort import ExternalSort
-from metatkgr.data.large.names import NameTable
-from metatkgr.data.large.scan import Scan, scan
-from metatkgr.data.large.store import COLUMNS, FactStore
-from metatkgr.data.readers.bad_rows import FIRST, BadRows, BadRowsError
-from metatkgr.data.readers.checks import CheckedRows, check_rows
-from metatkgr.data.readers.inputs import kind_of_file
+from metatkgr.data.large.manifest import COLUMNS, Manifest
+from metatkgr.data.large.reading import Reading
+from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.reading import facts_of_rows
-from metatkgr.data.readers.rows import Rows
-from metatkgr.data.readers.vocabularies import by_first_appearance, numbered_up_to
 from metatkgr.errors import DataError
 
 __all__ = ["Ingested", "ingest"]
@@ -93,9 +82,9 @@ def ingest(
         unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         try:
             with tempfile.TemporaryDirectory(dir=unfinished) as work:
-                reading = _Reading(files, options, Path(work), unfinished, rows)
+                reading = Reading(files, options, Path(work), unfinished, rows)
                 reading.read(progress)
-                done = reading.finish()
+                done = _finish(reading, unfinished)
             unfinished.chmod(0o755)
             os.rename(unfinished, out)
         finally:
@@ -105,173 +94,22 @@ def ingest(
     return replace(done, folder=out, seconds=time.perf_counter() - begin)
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """How much of each file of the work folder belongs to one piece of the input."""
-
-    facts: int
-    entities: int
-    relations: int
-
-
-class _Reading:
-    """One run of ``ingest``."""
-
-    def __init__(
-        self, files: list[Path], options: ReadOptions, work: Path, out: Path, rows: int
-    ) -> None:
-        self.files, self.options, self.work, self.out, self.rows = files, options, work, out, rows
-        self.label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
-        plain = files[0].resolve().parent.name if len(files) > 1 else kind_of_file(files[0])[0]
-        self.name = options.name or plain
-        self.found: Scan = scan(files, options, rows)
-        self.names = {
-            "entities": NameTable(work, out / "entities", rows),
-            "relations": NameTable(work, out / "relations", rows),
-        }
-        self.pieces: list[_Piece] = []
-        self.report = BadRows(self.label, 0, (), 0)
-        self.origin: int | None = None
-        self.stride, self.latest, self.ordered = 0, 0, True
-        self.largest = {"entities": -1, "relations": -1}
-
-    def read(self, progress: Callable[[int], None] | None) -> None:
-        """First pass: check rows, write their facts down with each piece's own numbers."""
-        writers = {name: ColumnWriter(self.work / name) for name in COLUMNS}
-        # Bad rows are told first, as everywhere, so this waits for the end.
-        all_open = self.found.interval and not self.options.clip and self.found.span is None
-        for file in self.files:
-            for part in pieces(file, self.options, self.rows):
-                checked = self._check(part)
-                if progress:
-                    progress(len(part) + part.bad_total)
-                if len(checked.first) == 0 or all_open:
-                    continue
-                row, when = facts_of_rows(checked, self.options.clip, self.label)
-                used = row[np.flatnonzero(np.diff(row, prepend=-1))]
-                outside = len(checked.first) - len(used)
-                self.report = replace(self.report, outside=self.report.outside + outside)
-                if len(used):
-                    self._note_times(when)
-                    columns = self._numbered(checked, row, used)
-                    for name, column in zip(COLUMNS, (*columns, when), strict=True):
-                        writers[name].append(column)
-        for writer in writers.values():
-            writer.__exit__(None, None, None)
-        report = self.report
-        if report.rows_in_file == 0:
-            raise DataError(f"{self.label} holds no rows")
-        if report.rows_read == 0:
-            raise BadRowsError(report, "No row can be read: check the options that say how to.")
-        if report.total and not self.options.skip_bad_rows:
-            hint = "Correct them, or use --skip-bad-rows to go on without them."
-            raise BadRowsError(report, hint)
-        if all_open:
-            raise DataError(f"{self.label}: all intervals are open; say which range to fill (clip)")
-        if self.origin is None:
-            raise DataError(
-                f"{self.label}: all {report.rows_read:,} rows lie outside the clip range"
-            )
-
-    def _check(self, part: Rows) -> CheckedRows:
-        if part.layout.interval != self.found.interval:
-            raise DataError(f"{self.label}: some files have intervals and some do not")
-        checked = check_rows(
-            [part],
-            source=self.label,
-            unit=self.found.unit,
-            ids=self.found.ids,
-            vocabularies=self.found.vocabularies,
-        )
-        old, new = self.report, checked.report
-        self.report = replace(
-            old,
-            total=old.total + new.total,
-            first=(*old.first, *new.first)[:FIRST],
-            rows_read=old.rows_read + new.rows_read,
-        )
-        return replace(checked, span=self.found.span)
-
-    def _note_times(self, when: IntArray) -> None:
-        if self.origin is None:
-            self.origin = self.latest = int(when[0])
-        self.ordered &= int(when[0]) >= self.latest and bool((when[1:] >= when[:-1]).all())
-        # Differences to any one time have the same divisor as differences to the first.
-        self.stride = math.gcd(self.stride, int(np.gcd.reduce(when - self.origin)))
-        self.latest = max(self.latest, int(when.max()))
-        earliest = int(when.min())
-        if earliest < self.origin:
-            self.origin = earliest
-
-    def _numbered(
-        self, checked: CheckedRows, row: IntArray, used: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Subjects, relations, objects of the facts: ids, or the piece's own numbers for names."""
-        subject, relation, other = (checked.names[r] for r in ("subject", "relation", "object"))
-        if self.found.ids:
-            self.largest["entities"] = max(
-                self.largest["entities"], int(subject.max()), int(other.max())
-            )
-            self.largest["relations"] = max(self.largest["relations"], int(relation.max()))
-            self.pieces.append(_Piece(len(row), 0, 0))
-            return subject[row], relation[row], other[row]
-        texts = checked.texts
-        (subject, other), entities = by_first_appearance([subject, other], texts["subject"], used)
-        (relation,), relations = by_first_appearance([relation], texts["relation"], used)
-        self.names["entities"].add(entities.names)
-        self.names["relations"].add(relations.names)
-        self.pieces.append(_Piece(len(row), len(entities), len(relations)))
-        return subject[row], relation[row], other[row]
-
-    def finish(self) -> Ingested:
-        """Number the names, order the facts, drop repetitions, write the folder."""
-        assert self.origin is not None
-        stride = max(self.stride, 1)
-        if self.found.ids:
-            self._names_of_ids()
-        numbered = {kind: table.number() for kind, table in self.names.items()}
-        ids = None if self.found.ids else {kind: column for kind, (_, column) in numbered.items()}
-        sizes = numbered["entities"][0], numbered["relations"][0]
-        blocks = self._facts(ids)
-        if not self.ordered:
-            sorter = ExternalSort(self.work, 4, self.rows)
-            for block in blocks:
-                sorter.add(*block)
-            blocks = sorter.merged()
-        kept = 0
-        writers = {name: ColumnWriter(self.out / f"{name}.safetensors") for name in COLUMNS}
-        for when, subject, relation, other in distinct(blocks, sizes, self.work, self.rows):
-            step = (when - self.origin) // stride
-            for name, column in zip(COLUMNS, (subject, relation, other, step), strict=True):
-                writers[name].append(column)
-            kept += len(step)
-        for writer in writers.values():
-            writer.__exit__(None, None, None)
-        calendar = Calendar(self.found.unit, self.origin, stride)
-        steps = (self.latest - self.origin) // stride + 1
-        FactStore.write_about(self.out, self.name, kept, steps, calendar)
-        total = sum(piece.facts for piece in self.pieces)
-        return Ingested(self.out, kept, *sizes, steps, total - kept, 0.0, self.report)
-
-    def _names_of_ids(self) -> None:
-        """Where names are ids, the vocabulary is a given one, or numbers."""
-        for kind, given in zip(self.names, self.found.vocabularies, strict=True):
-            known: Vocabulary = given or numbered_up_to(self.largest[kind], self.report.rows_read)
-            for low in range(0, len(known), self.rows):
-                self.names[kind].add(known.names[low : low + self.rows])
-
-    def _facts(self, ids: dict[str, Column] | None) -> Iterator[IntArray]:
-        """(4, n) raw time, subject, relation, object of each piece, with the ids of the names."""
-        columns = {name: Column(self.work / name) for name in COLUMNS}
-        at = entity = relation = 0
-        for piece in self.pieces:
-            part = {name: column.read(at, at + piece.facts) for name, column in columns.items()}
-            if ids is not None:
-                entities = ids["entities"].read(entity, entity + piece.entities)
-                relations = ids["relations"].read(relation, relation + piece.relations)
-                for end in ("subject", "object"):
-                    part[end] = entities[part[end]]
-                part["relation"] = relations[part["relation"]]
-            yield np.stack([part[name] for name in ("time", "subject", "relation", "object")])
-            at += piece.facts
-            entity, relation = entity + piece.entities, relation + piece.relations
+def _finish(reading: Reading, out: Path) -> Ingested:
+    """Number the names, order the facts, drop repetitions, write the folder."""
+    assert reading.origin is not None
+    stride = max(reading.stride, 1)
+    sizes = reading.names_numbered()
+    kept = 0
+    writers = {name: ColumnWriter(out / f"{name}.safetensors") for name in COLUMNS}
+    blocks = distinct(reading.by_time(), sizes, reading.work, reading.rows)
+    for when, subject, relation, other in blocks:
+        step = (when - reading.origin) // stride
+        for name, column in zip(COLUMNS, (subject, relation, other, step), strict=True):
+            writers[name].append(column)
+        kept += len(step)
+    for writer in writers.values():
+        writer.__exit__(None, None, None)
+    calendar = Calendar(reading.found.unit, reading.origin, stride)
+    steps = (reading.latest - reading.origin) // stride + 1
+    Manifest(reading.name, kept, steps, calendar).save(out)
+    return Ingested(out, kept, *sizes, steps, reading.facts - kept, 0.0, reading.report)

@@ -1,31 +1,28 @@
 """A folder of facts that opens at once, however large it is: every column is mapped from disk.
 
 ``dataset.json`` says what it is; ``subject``, ``relation``, ``object`` and ``time`` are the columns
-of :class:`Facts`; ``entities-*`` and ``relations-*`` are the vocabularies.
+of :class:`Facts`; ``entities-*`` and ``relations-*`` are the vocabularies. A folder that grows
+(``large.append``) while it is open stays what it was when it was opened.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, IntArray, Vocabulary
 from metatkgr.data.large.columns import Column
+from metatkgr.data.large.manifest import ABOUT, COLUMNS, Manifest, Names, numbered
 from metatkgr.data.large.names import digests
 from metatkgr.errors import DataError, UnknownNameError
-from metatkgr.files import write_json
 
-__all__ = ["COLUMNS", "FactStore", "StoredVocabulary"]
+__all__ = ["FactStore", "StoredVocabulary"]
 
-COLUMNS = ("subject", "relation", "object", "time")
-_FORMAT, _VERSION = "metatkgr facts", 1
-_ABOUT = "dataset.json"
 _SUGGEST_AMONG = 100_000
 """In a larger vocabulary an unknown name is not compared with every other to suggest one."""
 
@@ -35,17 +32,27 @@ class StoredVocabulary(Vocabulary):
 
     Args:
         path: the vocabulary's files without their endings, as in ``folder/entities``.
+        names: which of what the files hold belongs to it; None: everything.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._text = self._column("text").map()
-        self._end = self._column("end").map()
+    def __init__(self, path: Path, names: Names | None = None) -> None:
+        def column(what: str, number: int = 0, length: int | None = None) -> IntArray:
+            place = path.with_name(numbered(f"{path.name}-{what}", number))
+            return Column(place, length=length).map()
+
+        if names is None:
+            self._end, self._text = column("end"), column("text")
+            self._lookups = [(column("digest"), column("id"))]
+        else:
+            self._end = column("end", 0, names.count)
+            size = int(self._end[-1]) if names.count else 0
+            self._text = column("text", 0, size)
+            self._lookups = [
+                (column("digest", part.number, part.size), column("id", part.number, part.size))
+                for part in names.lookups
+            ]
         self.labels: dict[int, str] = {}
         self.aliases: dict[str, int] = {}
-
-    def _column(self, what: str) -> Column:
-        return Column(self._path.with_name(f"{self._path.name}-{what}"))
 
     @cached_property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -54,6 +61,11 @@ class StoredVocabulary(Vocabulary):
 
     def __len__(self) -> int:
         return len(self._end)
+
+    @property
+    def text_bytes(self) -> int:
+        """How many bytes all names have together."""
+        return int(self._end[-1]) if len(self) else 0
 
     def __iter__(self) -> Iterator[str]:
         return (self._name(number) for number in range(len(self)))
@@ -82,18 +94,45 @@ class StoredVocabulary(Vocabulary):
         """What to show a person for ``number``."""
         return str(self[number])
 
-    @cached_property
-    def _by_digest(self) -> tuple[IntArray, IntArray]:
-        return self._column("digest").map(), self._column("id").map()
-
     def _find(self, name: str) -> int | None:
-        digest, ids = self._by_digest
         try:
-            wanted = digests([name.encode()])[0, 0]
+            found = int(self.find_all([name.encode()])[0])
         except UnicodeEncodeError:
             return None
-        low, high = np.searchsorted(digest, wanted), np.searchsorted(digest, wanted, "right")
-        return next((int(n) for n in ids[low:high] if self._name(int(n)) == name), None)
+        return None if found < 0 else found
+
+    def find_all(self, texts: Sequence[bytes]) -> IntArray:
+        """(n,) ids of names in UTF-8; -1 for those that are not there."""
+        wanted = digests(texts)[:, 0]
+        # In their order, so that neighbours are looked up on the same pages.
+        order = np.argsort(wanted)
+        found = np.full(len(texts), -1, np.int64)
+        for digest, ids in self._lookups:
+            waiting = order[found[order] < 0]
+            place = np.searchsorted(digest, wanted[waiting])
+            while len(waiting):
+                there = place < len(digest)
+                there[there] = digest[place[there]] == wanted[waiting[there]]
+                waiting, place = waiting[there], place[there]
+                same = self._equal(ids[place], [texts[at] for at in waiting.tolist()])
+                found[waiting[same]] = ids[place[same]]
+                # Two names may share half a digest: then the next one may be it.
+                waiting, place = waiting[~same], place[~same] + 1
+        return found
+
+    def _equal(self, ids: IntArray, texts: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+        """(n,) whether each text is the name with that id."""
+        end = self._end[ids]
+        begin = np.where(ids > 0, self._end[ids - 1], 0)
+        size = np.fromiter(map(len, texts), np.int64, len(texts))
+        same: npt.NDArray[np.bool_] = end - begin == size
+        some = np.flatnonzero(same)
+        theirs = np.frombuffer(b"".join([texts[at] for at in some.tolist()]), np.uint8)
+        first = np.cumsum(size[some]) - size[some]
+        place = np.arange(len(theirs)) + np.repeat(begin[some] - first, size[some])
+        wrong = np.repeat(some, size[some])[self._text[place] != theirs]
+        same[wrong] = False
+        return same
 
 
 class FactStore:
@@ -108,30 +147,32 @@ class FactStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).expanduser()
-        again = "make it again with 'metatkgr data ingest'"
-        try:
-            about = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))
-            if about["format"] != _FORMAT:
-                raise DataError(f"{self.folder} is no folder of facts; {again}")
-            if about["version"] != _VERSION:
-                raise DataError(
-                    f"{self.folder} is of version {about['version']}, this program reads version "
-                    f"{_VERSION}; {again}"
-                )
-            self.name = str(about["name"])
-            self.steps, self._facts = int(about["steps"]), int(about["facts"])
-            self.calendar = Calendar(str(about["unit"]), int(about["origin"]), int(about["stride"]))
-        except OSError as error:
-            raise DataError(
-                f"cannot read {self.folder / _ABOUT}: {error.strerror or error}; {again}"
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self.folder / _ABOUT} is damaged ({error}); {again}") from error
-        self._columns = [Column(self.folder / f"{name}.safetensors") for name in COLUMNS]
+        self.manifest = Manifest.load(self.folder)
+        while True:
+            try:
+                self._open()
+                return
+            except DataError:
+                # An append may have replaced files since the manifest was read.
+                latest = Manifest.load(self.folder)
+                if latest == self.manifest:
+                    raise
+                self.manifest = latest
+
+    def _open(self) -> None:
+        about = self.manifest
+        self.name, self.steps, self.calendar = about.name, about.steps, about.calendar
+        self._facts = about.facts
+        length = about.facts if about.grown else None
+        files = (numbered(f"{name}.safetensors", about.columns) for name in COLUMNS)
+        self._columns = [Column(self.folder / file, length=length) for file in files]
         if any(len(column) != self._facts for column in self._columns) or self._facts == 0:
-            raise DataError(f"{self.folder} is damaged: its columns differ in length; {again}")
-        self.entities = StoredVocabulary(self.folder / "entities")
-        self.relations = StoredVocabulary(self.folder / "relations")
+            raise DataError(
+                f"{self.folder} is damaged: its columns differ in length; make it again with "
+                "'metatkgr data ingest'"
+            )
+        self.entities = StoredVocabulary(self.folder / "entities", about.entities)
+        self.relations = StoredVocabulary(self.folder / "relations", about.relations)
 
     def __len__(self) -> int:
         return self._facts
@@ -139,7 +180,7 @@ class FactStore:
     @staticmethod
     def is_at(folder: str | Path) -> bool:
         """Whether there is such a folder."""
-        return (Path(folder).expanduser() / _ABOUT).is_file()
+        return (Path(folder).expanduser() / ABOUT).is_file()
 
     def facts(self) -> Facts:
         """The facts, mapped: nothing is read before it is looked at."""
@@ -158,18 +199,3 @@ class FactStore:
         """Subjects, relations, objects and steps of the facts ``low`` to ``high``, not included."""
         subject, relation, other, time = (column.read(low, high) for column in self._columns)
         return subject, relation, other, time
-
-    @staticmethod
-    def write_about(folder: Path, name: str, facts: int, steps: int, calendar: Calendar) -> None:
-        """Write ``dataset.json``, the last of the files."""
-        about = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "name": name,
-            "facts": facts,
-            "steps": steps,
-            "unit": calendar.unit,
-            "origin": calendar.origin,
-            "stride": calendar.stride,
-        }
-        write_json(folder / _ABOUT, about)

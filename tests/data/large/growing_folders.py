@@ -1,0 +1,78 @@
+"""Folders of facts that have grown: how they are made here, and what they must be equal to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from metatkgr.data.facts import Facts
+from metatkgr.data.large.append import append
+from metatkgr.data.large.growth import Appended
+from metatkgr.data.large.store import FactStore
+from metatkgr.data.readers import ReadOptions
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.sampler import SAMPLERS
+from metatkgr.graph.stored import IndexGrowth, open_index
+
+NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
+NAMED = ReadOptions(name="events")
+
+
+def write(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["s,r,o,t", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def add(path: Path, folder: Path, **options: Any) -> Appended:
+    return append([path], folder, ReadOptions(**options), rows=3, index=IndexGrowth(at_once=4))
+
+
+def check_same(folder: Path, other: Path) -> None:
+    """The facts, names and calendars of two folders are the same."""
+    ours, theirs = FactStore(folder), FactStore(other)
+    check_facts(ours.facts(), theirs.facts())
+    assert (ours.steps, len(ours)) == (theirs.steps, len(theirs))
+    for found, names in ((ours.entities, theirs.entities), (ours.relations, theirs.relations)):
+        assert found.find_all([name.encode() for name in names]).tolist() == list(range(len(names)))
+        assert "nobody" not in found
+
+
+def check_facts(ours: Facts, theirs: Facts) -> None:
+    for column in ("subject", "relation", "object", "time"):
+        assert np.array_equal(getattr(ours, column), getattr(theirs, column)), column
+    assert tuple(ours.entities) == tuple(theirs.entities)
+    assert tuple(ours.relations) == tuple(theirs.relations)
+    assert (ours.calendar, ours.name) == (theirs.calendar, theirs.name)
+
+
+def check_index(folder: Path) -> None:
+    """The index of a folder answers as one that is made of its facts in memory."""
+    store = FactStore(folder)
+    facts, ours = store.facts(), open_index(store)
+    theirs = GraphIndex.of(VisibleFacts.of(facts))
+    assert (len(ours), ours.entities, ours.relations) == (
+        len(theirs),
+        theirs.entities,
+        theirs.relations,
+    )
+    times = torch.arange(-1, facts.steps + 2)
+    entity = torch.arange(len(facts.entities)).repeat_interleave(len(times))
+    time = times.repeat(len(facts.entities))
+    for window in (None, 2):
+        for a, b in zip(
+            ours.before(entity, time, window), theirs.before(entity, time, window), strict=True
+        ):
+            assert torch.equal(a, b)
+    for name, kind in SAMPLERS.items():
+        found = [
+            kind(index, NOBODY, budget=4, generator=torch.Generator().manual_seed(1)).sample(
+                entity, time
+            )
+            for index in (ours, theirs)
+        ]
+        for column in ("entity", "relation", "time", "mask"):
+            assert torch.equal(*(getattr(f, column) for f in found)), (name, column)

@@ -1,0 +1,97 @@
+"""A folder to which files were appended is the one that reading them all at once makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from growing_folders import NAMED, add, check_index, check_same, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatkgr.data.large.append import compact
+from metatkgr.data.large.ingest import ingest
+from metatkgr.data.large.store import FactStore
+from metatkgr.graph.stored import IndexGrowth
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_power_is_lost() -> Iterator[None]:
+    """What ``faults`` tests need not be waited for here."""
+    with patch("os.fsync", lambda _: None):
+        yield
+
+
+names = st.sampled_from(["ann", "bob", "cleo", "Åsa", "dan", "eve", "finn", "gus"])
+kinds = st.sampled_from(["knows", "likes", "meets"])
+facts_of_a_file = st.lists(
+    st.tuples(names, kinds, names, st.integers(0, 8)), min_size=1, max_size=12
+)
+
+
+@dataclass
+class Files:
+    """What is read, in order, and how."""
+
+    rows: list[list[tuple[str, str, str, int]]]
+    in_order: bool
+    stride: int
+    squeeze: bool
+
+
+several = st.builds(
+    Files,
+    st.lists(facts_of_a_file, min_size=2, max_size=6),
+    st.booleans(),
+    st.sampled_from([1, 3]),
+    st.booleans(),
+)
+
+
+@given(files=several)
+@settings(max_examples=10, deadline=None)
+def test_it_is_the_folder_of_all_rows_at_once(
+    files: Files, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    check_growth(files, tmp_path_factory.mktemp("append"))
+
+
+@pytest.mark.slow
+@given(files=several)
+@settings(max_examples=300, deadline=None)
+def test_many_are_the_folders_of_all_rows_at_once(
+    files: Files, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    check_growth(files, tmp_path_factory.mktemp("append"))
+
+
+def check_growth(told: Files, place: Path) -> None:
+    files = told.rows
+    if told.in_order:
+        every = sorted((row for file in files for row in file), key=lambda row: row[3])
+        sizes = np.cumsum([0, *map(len, files)])
+        files = [every[a:b] for a, b in pairwise(sizes)]
+    paths = [
+        write(place / f"{number}.csv", *(f"{s},{r},{o},{t * told.stride}" for s, r, o, t in rows))
+        for number, rows in enumerate(files)
+    ]
+    whole = ingest(paths, place / "whole", NAMED)
+    first = ingest(paths[:1], place / "grown", NAMED)
+    compact(place / "grown", index=IndexGrowth(wanted=True))
+    added = repeated = 0
+    for path in paths[1:]:
+        done = add(path, place / "grown")
+        added, repeated = added + done.added, repeated + done.repeated
+        check_index(place / "grown")
+    if told.squeeze:
+        compact(place / "grown", rows=2, index=IndexGrowth(compact=True, at_once=4))
+        assert not FactStore(place / "grown").manifest.index.layers  # type: ignore[union-attr]
+        check_index(place / "grown")
+    check_same(place / "grown", place / "whole")
+    assert first.facts + added == whole.facts
+    assert first.repeated + repeated == whole.repeated
