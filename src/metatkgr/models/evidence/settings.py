@@ -57,6 +57,9 @@ class EvidenceSettings:
     support_share: float = 1.0
     """Weight of a support fact (to be foretold from the entity's earlier ones) against that of a
     meta-train query; 0: supports are not learned from."""
+    missed_share: float = 1.0
+    """Weight of a question whose answer nothing points at (it is put among the candidates all the
+    same) against that of others; 0: they are not learned from. They teach to doubt all evidence."""
     epochs: int = 12
     """Passes over these questions; 0: the weights stay what they start with, near the rules."""
     batch_size: int = 256
@@ -92,7 +95,7 @@ class EvidenceSettings:
         for name in ("translation_rate", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("shrinkage", "support_share", "prior", "decay"):
+        for name in ("shrinkage", "support_share", "missed_share", "prior", "decay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
         unknown = sorted(self.left_out - set(KINDS))

@@ -228,6 +228,8 @@ class CombinationPhase:
                 found = reader.read(queries, self.similar(queries), answer)
                 relation = torch.from_numpy(queries.relation).to(self.device)
                 weight = torch.full(relation.shape, lesson.weight, device=self.device)
+                pointed_at = (found.entity[:, 1:] == answer.unsqueeze(1)).any(1)
+                weight = torch.where(pointed_at, weight, weight * self.settings.missed_share)
                 mask = found.mask & ~self._true_already(queries, found)
                 mask[:, 0] = True
                 parts.append(Examples(found.features, mask, relation, weight))

@@ -1,0 +1,221 @@
+"""Novel questions of meta-test, with all that is visible of their answers: for ceilings only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from metatkgr.data.facts import IntArray
+from metatkgr.data.problem import Problem
+from metatkgr.data.tasks import Queries, Tasks
+from metatkgr.evaluation.filters import TrueAnswers, true_answers
+from metatkgr.graph.history import History
+from metatkgr.graph.novelty import novel_answers
+from metatkgr.graph.pagerank import PageRank
+from metatkgr.graph.ragged import expand_ranges
+from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.models.evidence.training import transfer_shares
+
+__all__ = ["POINTERS", "Asked", "Novel", "draw_novel", "read_evidence"]
+
+POINTERS = {
+    "seen": "the answer occurs in a visible fact before the question",
+    "place": "it stood in this place of the relation before",
+    "path1": "it was linked to e, by another relation or in the other direction",
+    "path2": "a path of at most 2 links leads to it",
+    "path3": "a path of at most 3 links leads to it",
+    "path12": "a path of at most 12 links leads to it",
+    "path3_place": "a path of at most 3 links, and it stood in this place",
+    "first10": "among the first 10 by PageRank of those that stood in this place",
+    "first50": "among the first 50 of these",
+    "first10_any": "among the first 10 by PageRank of all entities",
+    "first50_any": "among the first 50 of these",
+    "candidate": "among the candidates that the evidence model weighs",
+}
+"""Kinds of visible evidence that may point at an answer."""
+_WALKS = (1, 2, 3, 12)
+_AT_ONCE = 128
+_OF_ONE_LINK = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Novel:
+    """Novel answers: no visible fact had linked them to e by r."""
+
+    queries: Queries
+    answer: IntArray
+    """(N,)."""
+    weight: npt.NDArray[np.float64]
+    """(N,) how many novel queries of the split each one stands for."""
+    share: float
+    """Of all queries of the split, how many are novel."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The same as numbers; the answer is the first candidate."""
+
+    entity: IntArray
+    """(N,) e."""
+    weight: npt.NDArray[np.float64]
+    """(N,)."""
+    relation: Tensor
+    """(N,) directed."""
+    features: Tensor
+    """(N, C, F)."""
+    rivals: Tensor
+    """(N, C) bool: the candidates that count, without other true answers (static filter)."""
+    reached: Tensor
+    """(N,) bool: whether the answer would be a candidate if one did not know it."""
+    pointed: dict[str, npt.NDArray[np.bool_]]
+    """Of each kind of :data:`POINTERS` (N,): whether it points at the answer."""
+
+
+def draw_novel(tasks: Tasks, most: int, seed: int = 0) -> Novel:
+    """Novel answers of the tasks, at most three of one link and ``most`` in all.
+
+    A link is asked about year after year; what is left out is made up for by weights.
+    """
+    novel = novel_answers(tasks)
+    rows = np.flatnonzero(novel)
+    asked = tasks.questions[tasks.answers.question]
+    entities, answer = len(tasks.facts.entities), tasks.answers.answer
+    link = ((asked.relation * entities + asked.entity) * entities + answer)[rows]
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(rows))
+    order = order[np.argsort(link[order], kind="stable")]
+    ordered = link[order]
+    place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    count = np.searchsorted(ordered, ordered, side="right") - np.searchsorted(ordered, ordered)
+    kept = np.flatnonzero(place < _OF_ONE_LINK)
+    chosen = np.sort(generator.permutation(kept)[:most])
+    weight = (count / np.minimum(count, _OF_ONE_LINK))[chosen] * len(kept) / max(len(chosen), 1)
+    picked = rows[order[chosen]]
+    # By time, so that neighbours share their walks.
+    by_time = np.lexsort([asked.entity[picked], asked.relation[picked], asked.time[picked]])
+    picked, weight = picked[by_time], weight[by_time]
+    return Novel(asked[picked], answer[picked], weight, float(novel.mean()))
+
+
+@torch.no_grad()
+def read_evidence(
+    tasks: Tasks, problem: Problem, novel: Novel, settings: EvidenceSettings, device: torch.device
+) -> Asked:
+    """What is visible of each question's candidates and of its answer.
+
+    Args:
+        tasks: of meta-test.
+        problem: the training problem of the same facts.
+        novel: questions of these tasks.
+        settings: how many candidates.
+        device: where to compute.
+    """
+    model = EvidenceModel(settings, device=device)
+    relations = len(tasks.facts.relations)
+    model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
+    model.weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
+    reader = model.prepare(tasks.visible).adapt(tasks.supports).reader_
+    history = History(tasks.visible, tasks.supports, device)
+    pagerank = PageRank(tasks.visible, tasks.supports, device)
+    true = true_answers(tasks.facts, novel.queries, "static").to(device)
+    seen_since = _first_seen(tasks, device)
+    parts: list[tuple[Tensor, ...]] = []
+    pointed: list[dict[str, Tensor]] = []
+    for begin in range(0, len(novel.queries), _AT_ONCE):
+        rows = slice(begin, begin + _AT_ONCE)
+        queries = novel.queries[rows]
+        relation, time, answer, entity = (
+            torch.from_numpy(np.ascontiguousarray(column)).to(device)
+            for column in (queries.relation, queries.time, novel.answer[rows], queries.entity)
+        )
+        found = reader.read(queries, None, answer)
+        row, dropped = _other_true(true, rows, answer)
+        table = torch.zeros(len(queries), reader.entities, dtype=torch.bool, device=device)
+        table[row, dropped] = True
+        rivals = found.mask & ~table.gather(1, found.entity)
+        rivals[:, 0] = True
+        reached = (found.entity == answer.unsqueeze(1)).sum(1) > 1
+        parts.append((relation, found.features, rivals, reached))
+        table[torch.arange(len(queries), device=device), entity] = True
+        pointed.append(
+            _pointed(
+                pagerank.shares_within(queries, _WALKS),
+                history.place_counts(queries) > 0,
+                table,
+                answer,
+                seen_since[answer] < time,
+                reached,
+            )
+        )
+    relation, features, rivals, reached = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Asked(
+        novel.queries.entity,
+        novel.weight,
+        relation,
+        features,
+        rivals,
+        reached,
+        {kind: torch.cat([part[kind] for part in pointed]).cpu().numpy() for kind in POINTERS},
+    )
+
+
+def _pointed(
+    shares: Tensor, stood: Tensor, dropped: Tensor, answer: Tensor, seen: Tensor, reached: Tensor
+) -> dict[str, Tensor]:
+    """Whether each kind of evidence points at the answers.
+
+    Args:
+        shares: (4, Q, E) of walks of at most so many steps as ``_WALKS`` says.
+        stood: (Q, E) who stood in this place.
+        dropped: (Q, E) who is not counted: other true answers, and e.
+        answer, seen, reached: (Q,).
+    """
+
+    def at(table: Tensor) -> Tensor:
+        return table.gather(-1, answer.unsqueeze(1)).squeeze(1)
+
+    def place_by(scores: Tensor) -> Tensor:
+        """(Q,) rank of the answer, infinite where its score is nothing."""
+        mine = at(scores).unsqueeze(1)
+        others = scores.masked_fill(dropped, -1.0)
+        better, equal = (others > mine).sum(1), (others == mine).sum(1)
+        rank = 1 + better + (equal - 1).clamp(min=0) / 2
+        return torch.where(mine.squeeze(1) > 0, rank, torch.inf)
+
+    near = [at(share) > 0 for share in shares]
+    in_place, anywhere = place_by(shares[-1] * stood), place_by(shares[-1])
+    place = at(stood)
+    return {
+        "seen": seen | near[0],
+        "place": place,
+        "path1": near[0],
+        "path2": near[1],
+        "path3": near[2],
+        "path12": near[3],
+        "path3_place": near[2] & place,
+        "first10": in_place <= 10,
+        "first50": in_place <= 50,
+        "first10_any": anywhere <= 10,
+        "first50_any": anywhere <= 50,
+        "candidate": reached,
+    }
+
+
+def _other_true(true: TrueAnswers, rows: slice, answer: Tensor) -> tuple[Tensor, Tensor]:
+    """Question and entity of the true answers that are not the one asked for."""
+    row, position = expand_ranges(true.start[rows], true.stop[rows])
+    entity = true.entity[position]
+    other = entity != answer[row]
+    return row[other], entity[other]
+
+
+def _first_seen(tasks: Tasks, device: torch.device) -> Tensor:
+    """(E,) first step at which each entity is in a public fact."""
+    first = np.full(len(tasks.facts.entities), np.iinfo(np.int64).max)
+    np.minimum.at(first, tasks.visible.target, tasks.visible.time)
+    return torch.from_numpy(first).to(device)

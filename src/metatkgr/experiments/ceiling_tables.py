@@ -1,0 +1,116 @@
+"""Ceilings of several datasets side by side: ``python -m metatkgr.experiments.ceiling_tables DIR``.
+
+Made from the files of ``metatkgr.experiments.ceiling``. Fitted on meta-test: no result of a model.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from metatkgr.errors import DataError
+from metatkgr.experiments.ceiling import WARNING
+from metatkgr.experiments.suite import DATASETS
+from metatkgr.files import read_json
+
+__all__ = ["LEVELS", "read_ceilings", "tables"]
+
+Found = Mapping[str, Any]
+
+LEVELS: dict[tuple[str, int], tuple[float | None, float]] = {
+    ("YAGO", 3): (0.54, 0.62),
+    ("WIKI", 3): (0.58, 0.67),
+    ("ICEWS18", 3): (0.40, 0.56),
+    ("YAGO", 1): (None, 0.428),
+}
+"""MRR and Hits@10 that are to be reached, static filter; with one shot the published Hits@10."""
+
+
+def read_ceilings(folder: Path) -> list[Found]:
+    """The ceilings of a folder: more shots first, datasets in the order of the paper."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("warning") != WARNING:
+            raise DataError(f"{path} holds no ceiling")
+        found.append(content)
+    order = list(DATASETS)
+    return sorted(
+        found,
+        key=lambda one: (
+            -one["shots"],
+            order.index(one["dataset"]) if one["dataset"] in order else len(order),
+        ),
+    )
+
+
+def tables(ceilings: Sequence[Found]) -> str:
+    """What each kind of evidence points at, and what fits reach, in Markdown."""
+    names = [f"{one['dataset']}, {one['shots']}-shot" for one in ceilings]
+    head = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    return "\n".join([*head, *_of_evidence(ceilings), "", *head, *_of_fits(ceilings)])
+
+
+def _of_evidence(ceilings: Sequence[Found]) -> list[str]:
+    rows = [
+        ("queries that are novel", [_short(one["novel_share"]) for one in ceilings]),
+        ("novel questions looked at", [f"{one['questions']:,}" for one in ceilings]),
+    ]
+    for kind, told in ceilings[0]["pointed_at"].items():
+        found = [one["pointed_at"][kind] for one in ceilings]
+        cells = [f"{_short(one['share'])} ({_short(one['bound'])})" for one in found]
+        rows.append((told["what"], cells))
+    return [_row(*row) for row in rows]
+
+
+def _of_fits(ceilings: Sequence[Found]) -> list[str]:
+    rows = [
+        ("wanted", [_wanted(one) for one in ceilings]),
+        ("the rule, nothing learned", [_reached(one["rule"]) for one in ceilings]),
+    ]
+    by_name = [{_name(fit): fit for fit in one["fits"]} for one in ceilings]
+    for name in max(by_name, key=len):
+        cells = [_reached(fits[name]) if name in fits else "–" for fits in by_name]
+        rows.append((name, cells))
+    return [_row(*row) for row in rows]
+
+
+def _name(fit: Found) -> str:
+    return (
+        f"{fit['weights']}, λ = {fit['prior']:g}, fitted on {fit['fitted_on']}, "
+        f"judged on {fit['judged_on']}"
+    )
+
+
+def _wanted(one: Found) -> str:
+    """The levels, and what novel answers alone would have to reach for them."""
+    n = one["novel_share"]
+    levels = LEVELS.get((one["dataset"], one["shots"]))
+    if levels is None:
+        return "–"
+    told = ["–" if level is None else _short(level) for level in levels]
+    needed = ["–" if level is None else _short((level - 1 + n) / n) for level in levels]
+    return f"{' / '.join(told)} (novel {' / '.join(needed)})"
+
+
+def _reached(fit: Found) -> str:
+    names = ("mrr", "hits@10")
+    told = " / ".join(_short(fit["all"][name]) for name in names)
+    novel = [fit["novel"][name] for name in names]
+    values = " / ".join(_short(one["value"]) for one in novel)
+    low, high = novel[0]["ci95"]
+    return f"{told} (novel {values}; MRR {_short(low)} to {_short(high)})"
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+if __name__ == "__main__":
+    print(tables(read_ceilings(Path(sys.argv[1]))))
