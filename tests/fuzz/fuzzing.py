@@ -51,7 +51,17 @@ def fuzzer(share: float) -> Callable[[Case], Case]:
 
 def load_fuzzers() -> dict[str, Fuzzer]:
     """All fuzzers there are."""
-    from fuzz import configs, readers, records, runs, service, store  # noqa: F401
+    from fuzz import (  # noqa: F401
+        appends,
+        configs,
+        disk_runs,
+        ingested,
+        readers,
+        records,
+        runs,
+        service,
+        store,
+    )
 
     return FUZZERS
 

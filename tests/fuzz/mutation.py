@@ -1,14 +1,24 @@
-"""Small damage: to bytes, to text, to the values of JSON and TOML."""
+"""Small damage: to bytes, to text, to the values of JSON and TOML, to files."""
 
 from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import struct
+from pathlib import Path
 from typing import Any
 
-__all__ = ["damage_bytes", "damage_header", "damage_value", "odd_text", "odd_value"]
+__all__ = [
+    "damage_bytes",
+    "damage_header",
+    "damage_value",
+    "odd_text",
+    "odd_value",
+    "put_file",
+    "remove_file",
+]
 
 _ODD_TEXTS = [
     *("", " ", "\t", "\n", "\r\n", "\0", "\ufeff", "\u2028", "\x1b[31m", "\ud800", "é", "🦉"),
@@ -137,3 +147,30 @@ def damage_header(rng: random.Random, data: bytes) -> bytes:
         return struct.pack("<Q", length) + data[8:]
     text = json.dumps(header).encode("utf-8", "surrogatepass")
     return struct.pack("<Q", len(text)) + text + body
+
+
+def put_file(rng: random.Random, path: Path, data: bytes) -> None:
+    """Write a file; sometimes put a folder, a pipe, a device or a link to nowhere there instead."""
+    draw = rng.random()
+    if draw >= 0.05:
+        path.write_bytes(data)
+        return
+    path.unlink()
+    if draw < 0.01:
+        path.mkdir()
+    elif draw < 0.02:
+        os.mkfifo(path)
+    elif draw < 0.03:
+        path.symlink_to("/dev/zero")
+    elif draw < 0.04:
+        path.symlink_to("../" * rng.randrange(1, 5) + "nothing")
+    else:
+        path.symlink_to(path.name)
+
+
+def remove_file(path: Path) -> None:
+    """Whatever is there."""
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from functools import cache
@@ -13,7 +12,15 @@ import numpy as np
 import torch
 
 from fuzz.fuzzing import fuzzer, scratch
-from fuzz.mutation import damage_bytes, damage_header, damage_value, odd_text, odd_value
+from fuzz.mutation import (
+    damage_bytes,
+    damage_header,
+    damage_value,
+    odd_text,
+    odd_value,
+    put_file,
+    remove_file,
+)
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
 from metatkgr.forecasting.calibration import Calibration
@@ -98,7 +105,7 @@ def run_folders(rng: random.Random) -> None:
     name = rng.choice(_FILES)
     path = _damaged() / name
     try:
-        _put(rng, path, _forged(rng, name))
+        put_file(rng, path, _forged(rng, name))
         run = load_run(_damaged())
         facts, model = run.facts, run.model
         assert facts.steps >= 1
@@ -110,34 +117,8 @@ def run_folders(rng: random.Random) -> None:
         assert model.weights["entity"].shape == (len(facts.entities), model.settings.dimension)
         assert bool(torch.isfinite(model.weights["entity"]).all())
     finally:
-        _remove(path)
+        remove_file(path)
         path.write_bytes(_bytes(name))
-
-
-def _put(rng: random.Random, path: Path, data: bytes) -> None:
-    """Write a file; sometimes put a folder, a pipe, a device or a link to nowhere there instead."""
-    draw = rng.random()
-    if draw >= 0.05:
-        path.write_bytes(data)
-        return
-    path.unlink()
-    if draw < 0.01:
-        path.mkdir()
-    elif draw < 0.02:
-        os.mkfifo(path)
-    elif draw < 0.03:
-        path.symlink_to("/dev/zero")
-    elif draw < 0.04:
-        path.symlink_to("../" * rng.randrange(1, 5) + "nothing")
-    else:
-        path.symlink_to(path.name)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
 
 
 @fuzzer(share=4)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from metatkgr.data import sources
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.visibility import VisibleFacts
+from metatkgr.errors import DataError
 from metatkgr.graph import build
 from metatkgr.graph.build import Block, blocks_of, build_index
 from metatkgr.graph.index import GraphIndex
@@ -60,5 +61,5 @@ def test_a_world_in_many_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_key_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     columns = np.array([(0, 0, 1, 0), (1, 0, 0, 2**62)]).T
     facts = Facts(*columns, Vocabulary.numbered(2), Vocabulary.numbered(1))
-    with pytest.raises(OverflowError, match="63 bits"):
+    with pytest.raises(DataError, match="63 bits"):
         built(facts, tmp_path, 10)

@@ -188,7 +188,8 @@ def test_places_of_relations_are_those_of_the_facts(
     }
     visible = dataclasses.replace(tasks.visible, **some)
     build_places(tmp_path / "places.safetensors", GraphIndex.of(visible), at_once)
-    ours = MappedNegatives(tmp_path / "places.safetensors", len(visible.entities), "mixed")
+    sizes = len(visible.entities), len(visible.relations)
+    ours = MappedNegatives(tmp_path / "places.safetensors", sizes[0], "mixed", sizes[1])
     theirs = Negatives(visible, "mixed")
     assert torch.equal(ours._target, theirs._target)
     assert torch.equal(ours._start, theirs._start)

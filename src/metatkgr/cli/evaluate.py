@@ -202,8 +202,8 @@ def _evaluate_on_disk(folder: str, questions: int, json_out: str | None, **condi
     _tell_shots(result["trained_shots"], result["shots"], console)
     console.print(
         f"Asked {result['questions']:,} questions ({result['queries']:,} of "
-        f"{result['queries_of_split']:,} queries). Ranks are over all entities, ties at their "
-        "mean; intervals by bootstrap over entities."
+        f"{result['queries_of_split']:,} queries) of the facts in {result['data']}. Ranks are over "
+        "all entities, ties at their mean; intervals by bootstrap over entities."
     )
     emit_json(json_out, result)
 

@@ -32,6 +32,8 @@ class Shots:
                 f"shots go from few to many: write {self.high}-{self.low}, not "
                 f"{self.low}-{self.high}"
             )
+        if self.high >= 10**_DIGITS:
+            raise SettingsError(f"no entity has 10^{_DIGITS} first facts or more: choose fewer")
 
     @classmethod
     def parse(cls, text: Shots | int | str) -> Shots:

@@ -56,7 +56,9 @@ def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
                 f"{data} was read when it was ingested: {', '.join(sorted(reading))} "
                 "cannot be chosen any more"
             )
-        return FactStore(path).facts(), None
+        store = FactStore(path)
+        store.check()  # who asks for facts goes over all of them
+        return store.facts(), None
     facts, rows = read_facts_with_report(path, ReadOptions.of(None, reading))
     return _with_law(facts, path), rows
 

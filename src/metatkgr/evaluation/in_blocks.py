@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from metatkgr.errors import DataError
 from metatkgr.evaluation.filters import FILTERS, TrueAnswers
 from metatkgr.evaluation.ranking import check_finite
 from metatkgr.graph.index import LinkIndex
@@ -47,6 +48,8 @@ def true_answers_of(
     row, position = expand_ranges(low, high)
     linked, every = position[:, None], torch.ones(len(position), 1, dtype=torch.bool)
     target = index.targets(entity[row], linked, every).squeeze(1)
+    if len(target) and not 0 <= int(target.min()) <= int(target.max()) < index.entities:
+        raise DataError("the index of links is damaged: a link leads to no entity there is")
     kind, _ = index.about(entity[row], position)
     # A fact of an entity with itself is one link, in its own direction, and true in both.
     half = index.relations // 2

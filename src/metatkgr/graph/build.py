@@ -21,6 +21,7 @@ import numpy as np
 
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.large.columns import TableWriter
+from metatkgr.errors import DataError
 from metatkgr.files import atomic_path
 from metatkgr.graph.index import GraphIndex, index_header
 
@@ -68,8 +69,9 @@ def build_index(
     path = Path(path)
     steps += 1  # the index keeps one step free after the last link
     if entities * steps >= 2**63 or entities * relations * 2 >= 2**63:
-        raise OverflowError(
-            f"a key over {entities:,} entities and {steps:,} steps does not fit into 63 bits"
+        raise DataError(
+            f"a key over {entities:,} entities and {steps:,} steps does not fit into 63 bits: "
+            "choose a coarser time unit"
         )
     rows = max(at_once // 2, 1)
     start = _starts(blocks(rows), entities)

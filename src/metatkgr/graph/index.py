@@ -19,7 +19,7 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.files import atomic_path
+from metatkgr.files import atomic_path, check_file
 from metatkgr.graph.ragged import pack
 
 __all__ = ["GraphIndex", "LinkIndex", "index_header"]
@@ -235,6 +235,10 @@ class GraphIndex:
 
         again = f"build it again from the facts with GraphIndex.of(…).save({str(path)!r})"
         try:
+            check_file(Path(path))
+        except DataError as error:
+            raise DataError(f"{error}; {again}") from None
+        try:
             with safe_open(path, framework="pt") as file:
                 about = file.metadata() or {}
                 if about.get("format") != _FORMAT:
@@ -248,17 +252,22 @@ class GraphIndex:
                 sizes = [int(about[name]) for name in _SIZES]
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}; {again}") from error
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise DataError(f"{path} is damaged or not a graph index ({error}); {again}") from error
+        except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            told = str(error)[:200]
+            raise DataError(f"{path} is damaged or not a graph index ({told}); {again}") from error
         index = cls(*columns, *sizes)
         index._check(f"{path} is damaged", again)
         return index
 
     def _check(self, complaint: str, advice: str) -> None:
         """Sizes that fit together; looks at one page, so that opening stays instant."""
-        links = len(self.key)
+        links = len(self.key) if self.key.dim() else 0
         fits = (
-            all(getattr(self, name).dtype == torch.int64 for name in _COLUMNS)
+            self.entities > 0
+            and self.relations > 0
+            and self.relations % 2 == 0
+            and 0 < self.steps < 2**62
+            and all(getattr(self, name).dtype == torch.int64 for name in _COLUMNS)
             and all(getattr(self, name).shape == (links,) for name in ("key", "relation", "target"))
             and self.start.shape == (self.entities + 1,)
             and int(self.start[-1]) == links

@@ -171,6 +171,11 @@ class GrowingIndex:
                 wrong = low if low < 0 else high
                 raise DataError(f"there is no {what} {wrong}: there are {size:,}")
 
+    @property
+    def stored(self) -> tuple[LinkLayer, ...]:
+        """The layers that it was made of."""
+        return self._stored
+
     def __len__(self) -> int:
         return len(self.base) + sum(map(len, self._layers))
 

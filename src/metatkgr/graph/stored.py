@@ -8,7 +8,8 @@ built anew (``manifest.layers_to_keep``).
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ from metatkgr.data.large.growth import WORK, Grown
 from metatkgr.data.large.manifest import INDEX, IndexFiles, Layer, layers_to_keep, numbered
 from metatkgr.data.large.store import FactStore
 from metatkgr.errors import DataError
-from metatkgr.files import atomic_path
+from metatkgr.files import atomic_path, check_file
 from metatkgr.graph.build import Block, build_index
+from metatkgr.graph.checking import damage_told
 from metatkgr.graph.index import GraphIndex, index_header
 from metatkgr.graph.layers import GrowingIndex, LinkLayer
 
-__all__ = ["IndexGrowth", "has_index", "open_index", "write_layer"]
+__all__ = ["IndexGrowth", "has_index", "index_of", "open_index", "write_layer"]
 
 _LINKS = ("key", "relation", "target")
 _AT_ONCE = 1 << 22
@@ -50,12 +52,26 @@ def open_index(store: FactStore) -> GraphIndex | GrowingIndex:
     path = store.folder / numbered(INDEX, files.base.number)
     base = GraphIndex.open(path)
     entities, relations = len(store.entities), len(store.relations)
+    first = files.base.size
+    if base.steps > store.steps + 1 or not first <= len(base) <= 2 * first:
+        raise DataError(f"{path} is the index of other facts; make it again")
     if not files.layers and (base.entities, base.relations) == (entities, 2 * relations):
         return base
     if not store.manifest.grown or base.entities > entities or base.relations > 2 * relations:
         raise DataError(f"{path} is the index of other facts; make it again")
-    layers = [_open_layer(store.folder / numbered(INDEX, part.number)) for part in files.layers]
+    layers = [
+        _open_layer(store.folder / numbered(INDEX, part.number), 2 * relations, store.steps - 1)
+        for part in files.layers
+    ]
     return GrowingIndex(base, layers, entities=entities, relations=relations)
+
+
+@contextmanager
+def index_of(store: FactStore) -> Iterator[GraphIndex | GrowingIndex]:
+    """The index beside the facts; within it, what fails because of its content is told as that."""
+    index = open_index(store)
+    with damage_told(index, str(store.folder)):
+        yield index
 
 
 def _files(store: FactStore) -> IndexFiles | None:
@@ -141,8 +157,9 @@ def write_layer(
     """
     path, steps = Path(path), steps + 1  # as in an index, one step stays free
     if entities * steps >= 2**63:
-        raise OverflowError(
-            f"a key over {entities:,} entities and {steps:,} steps does not fit into 63 bits"
+        raise DataError(
+            f"a key over {entities:,} entities and {steps:,} steps does not fit into 63 bits: "
+            "choose a coarser time unit"
         )
     with tempfile.TemporaryDirectory(prefix=WORK, dir=path.parent) as work:
         links, count = ExternalSort(Path(work), 3, at_once), 0
@@ -167,19 +184,31 @@ def write_layer(
                 position += block.shape[1]
 
 
-def _open_layer(path: Path) -> LinkLayer:
+def _open_layer(path: Path, most: int, last: int) -> LinkLayer:
+    """A layer of an index.
+
+    Args:
+        path: its file.
+        most: 2R of the whole graph; a layer may have been written when there were fewer.
+        last: the last step of the whole graph; the same.
+    """
     from safetensors import SafetensorError, safe_open
 
+    check_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
             key, relation, target = (file.get_tensor(name) for name in _LINKS)
             relations, steps = int(about["relations"]), int(about["steps"])
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise DataError(
-            f"cannot read {path} ({error}): the folder has grown since it was opened, then open it "
-            "again, or it is damaged, then ingest everything anew"
+            f"cannot read {path} ({str(error)[:200]}): the folder has grown since it was opened, "
+            "then open it again, or it is damaged, then ingest everything anew"
         ) from error
-    if not key.shape == relation.shape == target.shape or key.dtype != torch.int64:
+    columns = (key, relation, target)
+    fits = all(column.shape == (len(key),) for column in columns if column.dim())
+    if not fits or any(column.dtype != torch.int64 or not column.dim() for column in columns):
         raise DataError(f"{path} is damaged: its columns do not fit together; ingest anew")
+    if not (0 < relations <= most and relations % 2 == 0 and 0 < steps <= last + 2):
+        raise DataError(f"{path} is of other facts, or damaged; ingest everything anew")
     return LinkLayer(key, relation, target, relations, steps)

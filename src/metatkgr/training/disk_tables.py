@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from metatkgr.errors import DataError
+from metatkgr.files import check_file
 from metatkgr.training.disk_run import DiskRun
 from metatkgr.training.row_table import RowTable
 from metatkgr.training.tensors import read_tensors, write_tensors
@@ -128,7 +129,8 @@ def tables_of(folder: Path, run: DiskRun) -> tuple[Tensor, Tensor]:
         raise DataError(f"{folder} holds no trained model yet; `metatkgr train … --resume` goes on")
     tables = []
     for name, rows in (("entity", run.entities), ("relation", run.relations)):
-        table = RowTable(place / f"{name}.safetensors", run.settings.dimension).all()
+        path = place / f"{name}.safetensors"
+        table = RowTable(path, run.settings.dimension, writable=False).all()
         if len(table) != rows:
             raise DataError(f"{place} has {len(table):,} rows for {rows:,} names; train again")
         tables.append(table)
@@ -150,6 +152,7 @@ def _copy(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for name in _TABLES:
         path = target / f"{name}.safetensors"
+        check_file(source / path.name)
         shutil.copyfile(source / path.name, path)
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -29,8 +29,10 @@ from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.evaluation.on_disk import evaluate_on_disk
 from metatkgr.files import write_text
 from metatkgr.graph.build import Block, build_index
+from metatkgr.graph.checking import check_links
 from metatkgr.graph.index import GraphIndex, LinkIndex
 from metatkgr.graph.negatives import Negatives
+from metatkgr.models.metatkgr.encoder import initial_encoder
 from metatkgr.models.metatkgr.mapped import MappedMetaTKGR
 from metatkgr.models.metatkgr.queries import MetaSource
 from metatkgr.training.checkpoint import load_checkpoint
@@ -40,7 +42,7 @@ from metatkgr.training.disk_tables import tables_of
 from metatkgr.training.loop import train
 from metatkgr.training.negatives_on_disk import MappedNegatives, build_places
 from metatkgr.training.queries_on_disk import MappedQueries
-from metatkgr.training.tensors import check_fit, read_tensors, write_tensors
+from metatkgr.training.tensors import check_fit, only_shapes, read_tensors, write_tensors
 from metatkgr.training.trace import read_trace
 from metatkgr.training.translation_on_disk import Update
 
@@ -123,7 +125,6 @@ def asked_model(
     """
     settings = _settings(run)
     model = MappedMetaTKGR(settings, *tables_of(folder, run))
-    model.build(run.entities, run.relations, torch.Generator())
     checkpoint = folder / _META / "checkpoint.safetensors"
     if (folder / _ENCODER).is_file():
         state = read_tensors(folder / _ENCODER)[0]
@@ -133,7 +134,9 @@ def asked_model(
         raise DataError(
             f"{folder} holds no trained encoder yet; `metatkgr train … --resume` goes on"
         )
-    check_fit(str(folder), state, model.state())
+    # Before anything is as large as the settings say.
+    fresh = only_shapes(run.model, lambda: initial_encoder(settings.encoder, torch.Generator()))
+    check_fit(str(folder), state, fresh)
     model.load_state(state)
     with tempfile.TemporaryDirectory(prefix=".index-", dir=_writable(folder)) as place:
         index = public_index(Path(place) / "public.safetensors", split, tasks.split)
@@ -176,7 +179,7 @@ def meta_source(
     if not places.is_file():
         build_places(places, index)
     entities, relations = len(split.store.entities), len(split.store.relations)
-    negatives: Negatives = MappedNegatives(places, entities, settings.negative_kind)
+    negatives: Negatives = MappedNegatives(places, entities, settings.negative_kind, relations)
     return MetaSource(entities, relations, supports, index, negatives, queries)
 
 
@@ -210,10 +213,14 @@ def _settings(run: DiskRun) -> DiskMetaSettings:
 
 
 def _index(path: Path, split: StoredSplit, blocks: Callable[[int], Iterator[Block]]) -> GraphIndex:
-    if path.is_file():
-        return GraphIndex.open(path)
     store = split.store
     sizes = {"entities": len(store.entities), "relations": len(store.relations)}
+    if path.is_file():
+        index = GraphIndex.open(path)
+        if (index.entities, index.relations) != (sizes["entities"], 2 * sizes["relations"]):
+            raise DataError(f"{path} is the index of other facts; remove it and go on")
+        check_links(index, str(path))
+        return index
     return build_index(path, blocks, steps=store.steps, **sizes)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.large.columns import TableWriter
 from metatkgr.errors import DataError
-from metatkgr.files import atomic_path
+from metatkgr.files import atomic_path, check_file
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.negatives import Negatives
 
@@ -27,15 +28,31 @@ class MappedNegatives(Negatives):
         path: the file.
         entities: E.
         kind: as of :class:`Negatives`.
+        relations: R.
+
+    Raises:
+        DataError: it is no such file, or of other facts.
     """
 
-    def __init__(self, path: Path, entities: int, kind: str) -> None:
+    def __init__(self, path: Path, entities: int, kind: str, relations: int) -> None:
         self.kind, self.entities = kind, entities
+        check_file(path)
         try:
             with safe_open(path, framework="pt") as file:
                 self._target, self._start = file.get_tensor("target"), file.get_tensor("start")
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, RuntimeError, ValueError) as error:
             raise DataError(f"cannot read {path}: {error}; remove it and go on") from error
+        target, start = self._target, self._start
+        fits = (
+            target.dtype == start.dtype == torch.int64
+            and target.dim() == 1
+            and start.shape == (2 * relations + 1,)
+            and (int(start[0]), int(start[-1])) == (0, len(target))
+            and bool((start[1:] >= start[:-1]).all())
+            and (not len(target) or 0 <= int(target.min()) <= int(target.max()) < entities)
+        )
+        if not fits:
+            raise DataError(f"{path} is damaged, or of other facts; remove it and go on")
 
 
 def build_places(path: Path, index: GraphIndex, at_once: int = _LINKS_AT_ONCE) -> None:

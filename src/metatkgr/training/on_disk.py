@@ -22,7 +22,8 @@ from metatkgr.data.visibility import Visibility
 from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.on_disk import BlockScorer, TableScorer, evaluate_on_disk
 from metatkgr.files import write_json
-from metatkgr.training.disk_run import DiskRun, load_disk_run, open_index, start_disk_run
+from metatkgr.graph.stored import index_of
+from metatkgr.training.disk_run import DiskRun, load_disk_run, start_disk_run
 from metatkgr.training.disk_settings import DiskRunSettings, DiskSettings, disk_settings
 from metatkgr.training.disk_tables import are_learned, tables_of
 from metatkgr.training.meta_on_disk import asked_model, few_questions, learn_encoder
@@ -85,8 +86,7 @@ def train_on_disk(
         The evaluation, as :func:`report_on_disk` gives it.
     """
     store = run.store()
-    index = open_index(store)
-    with only_writer(folder):
+    with index_of(store) as index, only_writer(folder):
         start_disk_run(folder, run, resume=resume)
         split = _protocol(store, run)
         judged = _validation(split, run)
@@ -163,7 +163,8 @@ def report_on_disk(
     seed = run.seed if seed is None else seed
     protocol = _protocol(run.store(), run, shots=shots, visibility=visibility, seed=seed)
     asked = protocol.tasks(period, questions, seed)
-    return _report(folder, run, protocol, asked, begin, details=details, update=update)
+    result = _report(folder, run, protocol, asked, begin, details=details, update=update)
+    return result | {"data": run.data}  # a run may lead anywhere, so it is told where
 
 
 def _report(
@@ -178,12 +179,15 @@ def _report(
 ) -> dict[str, Any]:
     """Ask, and tell what came of it."""
     total, period = len(asked.tasks.questions), asked.tasks.split
-    with _scorer(folder, run, protocol, asked.tasks) as scorer:
+    with (
+        index_of(protocol.store) as index,
+        _scorer(folder, run, protocol, asked.tasks) as scorer,
+    ):
         loaded = time.perf_counter() - begin
         evaluation = evaluate_on_disk(
             scorer,
             asked.tasks,
-            open_index(protocol.store),
+            index,
             progress=None if update is None else lambda done: update(done, total),
         )
     measured = evaluation.to_json(details=details)

@@ -28,20 +28,24 @@ class RowTable:
     Args:
         path: a file that :meth:`create` has made.
         width: d.
+        writable: whether rows may be replaced; otherwise the file may be one that only can be read.
 
     Raises:
         DataError: there is no such file, or it does not hold rows of this width.
     """
 
-    def __init__(self, path: str | Path, width: int) -> None:
-        self.path, self.width = Path(path), width
+    def __init__(self, path: str | Path, width: int, *, writable: bool = True) -> None:
+        self.path, self.width, self._writable = Path(path), width, writable
         self._map()
 
     def _map(self) -> None:
         column = Column(self.path)
         if len(column) % self.width or column.dtype != np.float32:
             raise DataError(f"{self.path} does not hold rows of {self.width} numbers")
-        values: npt.NDArray[np.float32] = column.map(writable=True)
+        try:
+            values: npt.NDArray[np.float32] = column.map(writable=self._writable)
+        except OSError as error:
+            raise DataError(f"cannot open {self.path}: {error.strerror or error}") from error
         self._rows = torch.from_numpy(values).view(-1, self.width)
 
     @classmethod

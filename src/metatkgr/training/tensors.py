@@ -8,9 +8,9 @@ runs no code.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,9 +22,10 @@ from metatkgr.errors import DataError
 from metatkgr.files import atomic_path, check_file
 from metatkgr.models.trainable import TrainableModel
 
-__all__ = ["check_fit", "expected_state", "read_tensors", "write_tensors"]
+__all__ = ["check_fit", "expected_state", "only_shapes", "read_tensors", "write_tensors"]
 
 _CHECKSUM = "checksum"
+T = TypeVar("T")
 
 
 def write_tensors(
@@ -94,13 +95,22 @@ def expected_state(model: TrainableModel[Any], entities: int, relations: int) ->
         DataError: the settings ask for tensors that no machine can number.
     """
     twin = type(model)(model.settings, device="meta")
+    only_shapes(model.name, lambda: twin.build(entities, relations, torch.Generator()))
+    return twin.state()
+
+
+def only_shapes(what: str, make: Callable[[], T]) -> T:
+    """What ``make`` returns, with tensors that have shapes and types and no content.
+
+    Raises:
+        DataError: no machine can number them.
+    """
     try:
         with _OnlyShapes():
-            twin.build(entities, relations, torch.Generator())
+            return make()
     except (RuntimeError, OverflowError, MemoryError) as error:
         told = str(error).splitlines()[0][:200] if str(error) else repr(error)
-        raise DataError(f"no {model.name} of such settings can be made: {told}") from None
-    return twin.state()
+        raise DataError(f"no {what} of such settings can be made: {told}") from None
 
 
 def check_fit(what: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import struct
 import weakref
 from collections.abc import Mapping
@@ -37,6 +38,13 @@ _COLUMN = "column"
 _RESERVED = 4096
 """Bytes kept for the header of a column whose length is not known yet."""
 _LARGEST_HEADER = 1 << 24
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+
+_NO_HEADER = (
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError),
+    *(RecursionError, struct.error),
+)
+"""What bytes from anywhere may end the reading of a header with."""
 
 Array = npt.NDArray[Any]
 
@@ -184,16 +192,27 @@ class Column:
         name: the column; the only one, where there is one.
         length: how many values to read, where the header may say something else: the column may be
             growing.
+        dtype: what the values have to be; None: anything.
 
     Raises:
         DataError: there is no such file or column, or it is damaged.
     """
 
-    def __init__(self, path: str | Path, name: str = _COLUMN, *, length: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        name: str = _COLUMN,
+        *,
+        length: int | None = None,
+        dtype: npt.DTypeLike | None = None,
+    ) -> None:
         self.path = Path(path)
         try:
-            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            # Of a pipe nobody writes to, opening alone would wait for ever.
+            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | _AT_ONCE)
             weakref.finalize(self, os.close, self._file)
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise ValueError("it is not an ordinary file")
             (size,) = struct.unpack("<Q", os.pread(self._file, 8, 0))
             if size > _LARGEST_HEADER:
                 raise ValueError("its header is too long")
@@ -206,13 +225,18 @@ class Column:
             whole = os.fstat(self._file).st_size
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-            raise DataError(f"{path} is damaged or holds no {name!r} ({error})") from error
+        except _NO_HEADER as error:
+            told = str(error)[:200]
+            raise DataError(f"{path} is damaged or holds no {name!r} ({told})") from error
         self.length, self.offset = self.told if length is None else length, 8 + size + low
         end = self.offset + self.length * self.dtype.itemsize
         fits = high - low == self.told * self.dtype.itemsize or length is not None
-        if low < 0 or self.length < 0 or not fits or end > whole:
+        # Behind a header of our own, every value lies where a processor likes it.
+        aligned = self.offset % self.dtype.itemsize == 0
+        if low < 0 or self.length < 0 or not fits or not aligned or end > whole:
             raise DataError(f"{path} is damaged: {name!r} does not fit into the file")
+        if dtype is not None and self.dtype != np.dtype(dtype):
+            raise DataError(f"{path} is damaged: it holds {self.dtype}, not {np.dtype(dtype)}")
 
     def __len__(self) -> int:
         return self.length

@@ -131,9 +131,10 @@ class Manifest:
             if about["format"] != _FORMAT:
                 raise DataError(f"{folder} is no folder of facts; {_AGAIN}")
             if about["version"] not in (_PLAIN, _GROWN):
+                told = str(about["version"])[:80]
                 raise DataError(
-                    f"{folder} is of version {about['version']}, this program reads versions "
-                    f"{_PLAIN} and {_GROWN}; {_AGAIN}"
+                    f"{folder} is of version {told}, this program reads versions {_PLAIN} and "
+                    f"{_GROWN}; {_AGAIN}"
                 )
             plain = cls(
                 str(about["name"]),
@@ -142,8 +143,8 @@ class Manifest:
                 Calendar(str(about["unit"]), int(about["origin"]), int(about["stride"])),
             )
             return plain if about["version"] == _PLAIN else _with_growth(plain, about)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise DataError(f"{path} is damaged ({error}); {_AGAIN}") from error
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+            raise DataError(f"{path} is damaged ({str(error)[:200]}); {_AGAIN}") from error
 
     def save(self, folder: Path) -> None:
         """Write ``dataset.json``; it is the old one or this one, whatever happens."""
