@@ -17,7 +17,7 @@ from metatkgr.experiments.curve_figures import (
 )
 from metatkgr.experiments.dataset_figures import _STYLE, _matplotlib, _save
 from metatkgr.experiments.figure_style import LINES, MARKERS, new_figure
-from metatkgr.experiments.outcomes import FloatArray, Row
+from metatkgr.experiments.outcomes import FloatArray, Outcome, Row
 from metatkgr.experiments.special_tables import ablation_rows
 from metatkgr.experiments.suite import RULES
 from metatkgr.experiments.tables import METATKGR, Runs
@@ -183,15 +183,26 @@ def _draw_ablations(runs: Runs, datasets: Sequence[str]) -> Figure:
 
 
 def _training_times(runs: Runs, dataset: str) -> dict[str, tuple[float, float]]:
-    """Mean seconds and mean MRR of each trained row."""
+    """Mean seconds and mean MRR of each trained row; where hardware differs, the name tells it."""
     points = {}
-    for row in runs.rows(3):
-        found = [run for run in runs.of(dataset, row, 3) if run.training.get("seconds")]
+    trained = {
+        row: [run for run in runs.of(dataset, row, 3) if run.training.get("seconds")]
+        for row in runs.rows(3)
+    }
+    differs = len({_hardware(run) for found in trained.values() for run in found}) > 1
+    for row, found in trained.items():
         values = runs.values(found)
         if values is not None:
             seconds = float(np.mean([run.training["seconds"] for run in found]))
-            points[row.plain] = (seconds, float(values[:, 0].mean()))
+            where = f" ({', '.join(sorted({_hardware(run) for run in found}))})" if differs else ""
+            points[row.plain + where] = (seconds, float(values[:, 0].mean()))
     return points
+
+
+def _hardware(outcome: Outcome) -> str:
+    """A short name: 'CPU', or the GPU's."""
+    name = str((outcome.record or {}).get("hardware", "?"))
+    return "CPU" if name.endswith("cores") else name.removeprefix("NVIDIA ")
 
 
 def _draw_training_time(runs: Runs, dataset: str, points: dict[str, tuple[float, float]]) -> Figure:
