@@ -22,7 +22,7 @@ from metatkgr.errors import DataError
 from metatkgr.files import atomic_path, check_file
 from metatkgr.graph.ragged import pack
 
-__all__ = ["GraphIndex", "LinkIndex", "index_header"]
+__all__ = ["GraphIndex", "LinkIndex", "index_header", "read_links"]
 
 _FORMAT, _VERSION = "metatkgr graph index", "1"
 _COLUMNS = ("key", "relation", "target", "start")
@@ -63,6 +63,32 @@ class LinkIndex(Protocol):
 
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Links by their position."""
+
+
+def read_links(
+    columns: tuple[Tensor, Tensor, Tensor],
+    steps: int,
+    source: Tensor,
+    position: Tensor,
+    mask: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Target, relation and time, (Q, b) each, of links at some positions; 0 where masked out.
+
+    Args:
+        columns: target, relation and key (source · steps + time) of all links, (D,) each.
+        steps: T.
+        source: (Q,) whom the links belong to.
+        position: (Q, b).
+        mask: (Q, b) which of them to read.
+    """
+    if not len(columns[0]):
+        return position * 0, position * 0, position * 0
+    flat = (position * mask).view(-1)
+    target, relation, time = (
+        column.index_select(0, flat).view(position.shape) for column in columns
+    )
+    time -= (source * steps)[:, None]
+    return target.mul_(mask), relation.mul_(mask), time.mul_(mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,15 +231,8 @@ class GraphIndex:
         Returns:
             target, relation, time: (Q, b) each, new tensors, 0 where ``mask`` is False.
         """
-        if not len(self):
-            return position * 0, position * 0, position * 0
-        flat = (position * mask).view(-1)
-        target, relation, time = (
-            column.index_select(0, flat).view(position.shape)
-            for column in (self.target, self.relation, self.key)
-        )
-        time -= (source * self.steps)[:, None]
-        return target.mul_(mask), relation.mul_(mask), time.mul_(mask)
+        columns = self.target, self.relation, self.key
+        return read_links(columns, self.steps, source, position, mask)
 
     def save(self, path: str | Path) -> None:
         """Write the index as a safetensors file that :meth:`open` maps into memory."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import IntArray
 from metatkgr.errors import DataError
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import GraphIndex, read_links
 from metatkgr.graph.ragged import pack
 
 __all__ = ["GrowingIndex", "LinkLayer"]
@@ -82,15 +82,8 @@ class LinkLayer:
 
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """As :meth:`GraphIndex.read`."""
-        if not len(self):
-            return position * 0, position * 0, position * 0
-        flat = (position * mask).view(-1)
-        target, relation, time = (
-            column.index_select(0, flat).view(position.shape)
-            for column in (self.target, self.relation, self.key)
-        )
-        time -= (source * self.steps)[:, None]
-        return target.mul_(mask), relation.mul_(mask), time.mul_(mask)
+        columns = self.target, self.relation, self.key
+        return read_links(columns, self.steps, source, position, mask)
 
 
 class GrowingIndex:
