@@ -244,6 +244,19 @@ def test_own_support_is_seen_before_its_time_by_its_owner_alone() -> None:
     assert neighbours_of(tasks, 5, 3, window=1) == [(6, 1, 8)]
 
 
+@pytest.mark.parametrize("name", ["bfs", "recent"])
+def test_roots_that_see_their_supports_and_others_can_be_sampled_together(name: str) -> None:
+    tasks = tasks_of("entity-split")
+    entity = torch.from_numpy(tasks.questions.entity[:80])
+    time = torch.from_numpy(tasks.supports.time.min() + np.arange(80) % 9)
+    sampler = make(name, tasks, budget=4)
+    apart = [as_lists(sampler.sample(entity, time, own=own)) for own in (False, True)]
+    assert apart[0] != apart[1]
+    own = torch.arange(80) % 3 == 0
+    together = as_lists(sampler.sample(entity, time, own=own))
+    assert together == [apart[int(asked)][row] for row, asked in enumerate(own.tolist())]
+
+
 def test_an_own_fact_with_itself_counts_once() -> None:
     tasks = small([(1, 0, 2, 0), (5, 1, 5, 4)], [(5, 1, 5, 4), (5, 3, 5, 4)])
     for time in (3, 4, 5):
@@ -256,7 +269,7 @@ def test_roots_in_small_blocks_or_none_at_all(name: str, monkeypatch: pytest.Mon
     entity = torch.from_numpy(tasks.questions.entity[:50])
     time = torch.from_numpy(tasks.questions.time[:50])
     whole = make(name, tasks).sample(entity, time)
-    monkeypatch.setattr(sampler_module, "_SLOTS_AT_ONCE", 3 * 16)
+    monkeypatch.setattr(sampler_module, "_SLOTS_AT_ONCE", {"cpu": 3 * 16})
     assert as_lists(make(name, tasks).sample(entity, time)) == as_lists(whole)
     nothing = make(name, tasks).sample(entity[:0], time[:0])
     assert nothing.entity.shape == nothing.mask.shape == (0, 16)

@@ -12,7 +12,8 @@ from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, query_loss, task_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings, Hop, Tree, initial_encoder
 from metatkgr.models.metatkgr.losses import LossSettings
-from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, TaskFacts
+from metatkgr.models.metatkgr.task_batch import TaskBatch
+from metatkgr.models.metatkgr.task_facts import PaddedFacts, TaskFacts
 
 __all__ = ["meta_step"]
 
@@ -129,7 +130,7 @@ def _random_batch(tasks: int, device: torch.device) -> TaskBatch:
     def draw(high: int, *shape: int) -> Tensor:
         return torch.randint(high, shape, generator=generator).to(device)
 
-    def sample(entity: Tensor, time: Tensor, *, own: bool) -> Neighbours:
+    def sample(entity: Tensor, time: Tensor, *, own: bool | Tensor) -> Neighbours:
         shape = (len(entity), _NEIGHBOURS)
         return Neighbours(
             draw(_ENTITIES, *shape),

@@ -29,7 +29,8 @@ from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.models.metatkgr.adaptation import adapt, query_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings, initial_encoder
 from metatkgr.models.metatkgr.losses import LossSettings
-from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch
+from metatkgr.models.metatkgr.task_batch import TaskBatch
+from metatkgr.models.metatkgr.task_facts import PaddedFacts
 from metatkgr.models.translation import relation_vectors, score_all
 from metatkgr.training.row_table import RowTable
 from metatkgr.training.triples_on_disk import DiskTriples, DiskTripleSettings

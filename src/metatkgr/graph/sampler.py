@@ -42,8 +42,9 @@ __all__ = [
     "create_sampler",
 ]
 
-_SLOTS_AT_ONCE = 1 << 19
-"""How many slots for neighbours are filled in one go; bounds memory."""
+_SLOTS_AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 23}
+"""How many slots for neighbours are filled in one go, by device; bounds memory. On a GPU a round
+costs the launch of its kernels, whatever its size: better few rounds over many roots."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,36 +136,44 @@ class Sampler(ABC):
         )
         self._slot = torch.arange(budget, device=index.device)
 
-    def sample(self, entity: Tensor, time: Tensor, *, own: bool = True) -> Neighbours:
+    def sample(self, entity: Tensor, time: Tensor, *, own: bool | Tensor = True) -> Neighbours:
         """The neighbours of each root.
 
         Args:
             entity: (Q,) int64 root entities.
             time: (Q,) int64 the moments before which to look.
-            own: whether the roots see their own supports at any time. Right for the entities that
-                questions are about; False for others, such as candidate answers, whose supports
-                are visible only once their time has passed.
+            own: whether the roots see their own supports at any time, all of them or (Q,) each.
+                Right for the entities that questions are about; False for others, such as
+                candidate answers, whose supports are visible only once their time has passed.
 
         Returns:
             Neighbours on the index's device.
         """
         entity, time = (x.to(self.index.device, torch.int64) for x in (entity, time))
-        rows = max(_SLOTS_AT_ONCE // self.budget, 1)
+        rows = max(_SLOTS_AT_ONCE[self.index.device.type] // self.budget, 1)
         starts = range(0, max(len(entity), 1), rows)
         return Neighbours.cat(
-            [self._sample(entity[i : i + rows], time[i : i + rows], own) for i in starts]
+            [
+                self._sample(
+                    entity[i : i + rows],
+                    time[i : i + rows],
+                    own if isinstance(own, bool) else own[i : i + rows],
+                )
+                for i in starts
+            ]
         )
 
     @abstractmethod
-    def _sample(self, entity: Tensor, time: Tensor, own: bool) -> Neighbours:
+    def _sample(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
         """``sample`` for a batch that fits into memory."""
 
-    def _visible(self, entity: Tensor, time: Tensor, own: bool) -> _Links:
+    def _visible(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> _Links:
         """The links of each root that it may see."""
         low, high = self.index.before(entity, time, self.window)
-        if own:
-            return _Links(low, high, *self._own.since(entity, time))
-        return _Links(low, high, low, low)
+        if own is False:
+            return _Links(low, high, low, low)
+        first, last = self._own.since(entity, time)
+        return _Links(low, high, first if own is True else torch.where(own, first, last), last)
 
     def _take(self, entity: Tensor, links: _Links, rank: Tensor, mask: Tensor) -> Neighbours:
         """The links of given ranks.
@@ -188,7 +197,7 @@ class Sampler(ABC):
                 column[rows] += values
         return Neighbours(*found, mask)
 
-    def _most_recent(self, entity: Tensor, time: Tensor, own: bool) -> Neighbours:
+    def _most_recent(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
         """The b most recent links of each root."""
         links = self._visible(entity, time, own)
         mask = self._slot < links.count[:, None]
@@ -200,7 +209,7 @@ class RecentSampler(Sampler):
 
     name = "recent"
 
-    def _sample(self, entity: Tensor, time: Tensor, own: bool) -> Neighbours:
+    def _sample(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
         return self._most_recent(entity, time, own)
 
 
@@ -212,7 +221,7 @@ class UniformSampler(Sampler):
 
     name = "uniform"
 
-    def _sample(self, entity: Tensor, time: Tensor, own: bool) -> Neighbours:
+    def _sample(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
         if self.generator is None:
             raise SettingsError("the uniform sampler draws: give it a torch.Generator")
         links = self._visible(entity, time, own)
@@ -241,7 +250,7 @@ class BreadthFirstSampler(Sampler):
 
     name = "bfs"
 
-    def _sample(self, entity: Tensor, time: Tensor, own: bool) -> Neighbours:
+    def _sample(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
         found = self._most_recent(entity, time, own)
         count = found.mask.sum(1)
         # The queue is the list of neighbours itself: in round ``slot`` each root takes out the
@@ -252,14 +261,12 @@ class BreadthFirstSampler(Sampler):
             rows = rows[(have > slot) & (have < self.budget)]
             if not len(rows):
                 break
-            queue = found.entity.index_select(0, rows)
-            first = queue[:, slot] != entity[rows]
-            for before in queue[:, :slot].unbind(1):
-                first &= queue[:, slot] != before
-            fresh = first.nonzero().squeeze(1)
+            # The root, the entities taken out before, and the one whose turn it is: (A, slot + 2).
+            queue = found.entity[:, : slot + 1].index_select(0, rows)
+            queue = torch.cat([entity[rows][:, None], queue], 1)
+            fresh = (~_is_among(queue[:, -1:], queue[:, :-1])).squeeze(1).nonzero().squeeze(1)
             queue, roots = queue.index_select(0, fresh), rows[fresh]
-            earlier = [entity[roots], *queue[:, :slot].unbind(1)]
-            self._take_out(found, count, roots, time[roots], queue[:, slot], earlier)
+            self._take_out(found, count, roots, time[roots], queue[:, -1], queue[:, :-1])
         torch.lt(self._slot, count[:, None], out=found.mask)
         return found
 
@@ -270,7 +277,7 @@ class BreadthFirstSampler(Sampler):
         rows: Tensor,
         time: Tensor,
         taken: Tensor,
-        earlier: list[Tensor],
+        earlier: Tensor,
     ) -> None:
         """Collect the links of one entity for each of A of the Q roots.
 
@@ -280,14 +287,13 @@ class BreadthFirstSampler(Sampler):
             rows: (A,) which roots.
             time: (A,) their times.
             taken: (A,) the entity each takes out.
-            earlier: the entities taken out before, (A,) each.
+            earlier: (A, k) the entities taken out before.
         """
         low, high = self.index.before(taken, time, self.window)
         position = (high - 1)[:, None] - self._slot  # (A, b)
         new = position >= low[:, None]
         target = self.index.targets(taken, position, new)
-        for before in earlier:
-            new &= target != before[:, None]
+        new &= ~_is_among(target, earlier)
         place = new.cumsum(1) + (count[rows] - 1)[:, None]
         new &= place < self.budget
         count[rows] += new.sum(1)
@@ -299,6 +305,18 @@ class BreadthFirstSampler(Sampler):
         relation, when = self.index.about(source, link)
         found.relation.view(-1)[slot] = relation
         found.time.view(-1)[slot] = when
+
+
+def _is_among(values: Tensor, others: Tensor) -> Tensor:
+    """(A, n) whether a value is one of the (A, k) others in its row."""
+    if values.is_cuda:
+        # Two launches, however many others.
+        return (values[:, :, None] == others[:, None, :]).any(2)
+    # On a CPU the (A, n, k) comparisons cost more than they save.
+    found = torch.zeros_like(values, dtype=torch.bool)
+    for other in others.unbind(1):
+        found |= values == other[:, None]
+    return found
 
 
 SAMPLERS: dict[str, type[Sampler]] = {

@@ -22,7 +22,7 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
 )
 from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, shared
 from metatkgr.models.metatkgr.encoder import Hop, Tree
-from metatkgr.models.metatkgr.task_batch import PaddedFacts
+from metatkgr.models.metatkgr.task_facts import PaddedFacts
 
 ENTITIES, RELATIONS, D, BUDGET = 9, 2, 4, 3
 RATE = 0.3

@@ -12,13 +12,9 @@ from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part, query_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings, encode
 from metatkgr.models.metatkgr.losses import LossSettings
-from metatkgr.models.metatkgr.task_batch import (
-    PaddedFacts,
-    TaskBatch,
-    TaskFacts,
-    grow,
-    localise,
-)
+from metatkgr.models.metatkgr.task_batch import TaskBatch, localise
+from metatkgr.models.metatkgr.task_facts import PaddedFacts, TaskFacts
+from metatkgr.models.metatkgr.trees import grow
 
 ENTITIES, RELATIONS, STEPS, BUDGET, TASKS = 12, 3, 20, 4, 4
 RATE = 0.3
@@ -44,10 +40,11 @@ def links(entity: int, time: int, own: bool) -> list[tuple[int, int, int]]:
     ]
 
 
-def sample(entity: Tensor, time: Tensor, *, own: bool) -> Neighbours:
+def sample(entity: Tensor, time: Tensor, *, own: bool | Tensor) -> Neighbours:
     columns = torch.zeros(4, len(entity), BUDGET, dtype=torch.int64)
+    asked = torch.as_tensor(own).expand(len(entity)).tolist()
     for row, (e, t) in enumerate(zip(entity.tolist(), time.tolist(), strict=True)):
-        for slot, link in enumerate(links(e, t, own)):
+        for slot, link in enumerate(links(e, t, asked[row])):
             columns[:, row, slot] = torch.tensor([*link, 1])
     return Neighbours(columns[0], columns[1], columns[2], columns[3].bool())
 
@@ -254,17 +251,50 @@ def test_supports_read_only_the_first_rows_and_no_row_is_there_twice() -> None:
 
 
 def test_an_entity_can_be_fitted_without_sight_of_its_own_supports() -> None:
-    seen: list[tuple[bool, list[int]]] = []
+    seen: list[int] = []
 
-    def record(entity: Tensor, time: Tensor, *, own: bool) -> Neighbours:
-        seen.append((own, entity.tolist()))
+    def record(entity: Tensor, time: Tensor, *, own: bool | Tensor) -> Neighbours:
+        seen.extend(entity[torch.as_tensor(own).expand(len(entity))].tolist())
         return sample(entity, time, own=own)
 
     support, query = random_facts(1, 3), random_facts(2, 4)
     sizes = {"entities": ENTITIES, "relations": RELATIONS}
     TaskBatch.build(padded(support), padded(query), record, **sizes, own_in_support=False)
     asked = [fact.entity for task in query for fact in task]
-    assert [sorted(entity) for own, entity in seen if own] == [sorted(asked)]
+    assert sorted(seen) == sorted(asked)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_batch_that_is_split_has_the_losses_of_the_whole_and_is_no_wider_than_needed(
+    layers: int,
+) -> None:
+    batch, support, query = build(layers)
+    settings = EncoderSettings(dimension=4, layers=layers)
+    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+
+    def losses(tasks: TaskBatch) -> Tensor:
+        options = (settings, LossSettings(loss="softmax"))
+        adapted = adapt(
+            parameters,
+            tasks.rows(parameters),
+            tasks.support,
+            *options,
+            learning_rate=RATE,
+            support_rows=tasks.support_rows,
+        )
+        return query_loss(adapted, tasks.query, *options)
+
+    sizes = [2, 0, 1, TASKS - 3]
+    pieces = batch.split(sizes)
+    assert [len(piece) for piece in pieces] == sizes
+    torch.testing.assert_close(torch.cat([losses(piece) for piece in pieces]), losses(batch))
+    end = 0
+    for piece in pieces:
+        begin, end = end, end + len(piece)
+        if len(piece):
+            for facts, part in ((support, piece.support), (query, piece.query)):
+                assert part.mask.shape[1] == max(1, *(len(task) for task in facts[begin:end]))
+            assert piece.entity_mask.shape[1] == max(1, int(piece.entity_mask.sum(1).max()))
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -14,8 +14,10 @@ from metatkgr.data.world import simulate
 from metatkgr.errors import SettingsError, UnknownNameError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models import create
+from metatkgr.models.metatkgr.background import BackgroundPhase
 from metatkgr.models.metatkgr.curriculum import MetaPhase, SupportTable
 from metatkgr.models.metatkgr.model import MetaTKGR
+from metatkgr.models.trainable import WHOLE, Part
 from metatkgr.training.loop import DivergedError, train
 
 SMALL = {
@@ -110,6 +112,42 @@ def test_the_logged_bound_is_the_loss_of_the_full_variant_and_the_term_is_a_swit
         assert float(loss.value.detach()) == pytest.approx(float(expected), rel=1e-5)
         assert float(loss.logged["kl"]) == 0.0
         assert phase.intervals == (1 if variant == "static-maml" else 3)
+
+
+@pytest.mark.parametrize("stage", ["background", "meta"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_how_many_batches_are_made_ready_together_does_not_matter(stage: str, layers: int) -> None:
+    """Neighbours, queries, negatives and dropout of a batch follow from its place alone."""
+
+    def losses(size: int, part: Part) -> list[float]:
+        model = built(
+            dropout=0.3, batch_size=7, background_batch=40, background_steps=6, layers=layers
+        )
+        (phase,) = [phase for phase in model.phases(problem()) if phase.name == stage]
+        assert isinstance(phase, MetaPhase | BackgroundPhase)
+        phase.ahead._size = size
+        generator = torch.Generator().manual_seed(5)
+        return [
+            float(phase.loss(batch, generator, part).value.detach())
+            for batch in phase.batches(generator)
+        ]
+
+    for part in (WHOLE, Part(1, 2)):
+        alone = losses(1, part)
+        assert len(alone) > 4
+        for size in (3, 1000):
+            assert losses(size, part) == pytest.approx(alone, rel=1e-5)
+
+
+def test_a_batch_that_is_asked_for_again_is_drawn_again() -> None:
+    phase = meta_phase(built(batch_size=7, queries_per_task=1, dropout=0))
+    generator = torch.Generator().manual_seed(5)
+    batch = next(iter(phase.batches(generator)))
+    state = generator.get_state()
+    first, other = (float(phase.loss(batch, generator).value.detach()) for _ in range(2))
+    generator.set_state(state)
+    assert float(phase.loss(batch, generator).value.detach()) == pytest.approx(first, rel=1e-6)
+    assert other != pytest.approx(first, rel=1e-6)
 
 
 def test_fine_tuning_leaves_meta_training_out() -> None:

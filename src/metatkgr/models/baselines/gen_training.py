@@ -14,7 +14,7 @@ from torch.nn import functional
 from metatkgr.data.tasks import Tasks
 from metatkgr.graph.negatives import KINDS, Negatives
 from metatkgr.models.baselines.gen_network import Links, Unseen, first_layer, second_layer
-from metatkgr.models.metatkgr.curriculum import dropout_generator
+from metatkgr.models.metatkgr.drawing import dropout_generator
 from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score

@@ -26,7 +26,8 @@ from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, s
 from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.metatkgr.curriculum import SupportTable
 from metatkgr.models.metatkgr.encoder import Hop
-from metatkgr.models.metatkgr.task_batch import PaddedFacts, grow
+from metatkgr.models.metatkgr.task_facts import PaddedFacts
+from metatkgr.models.metatkgr.trees import grow
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.models.translation import never_itself, relation_vectors, score_all
 

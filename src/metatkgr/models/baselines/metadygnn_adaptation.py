@@ -25,7 +25,8 @@ from torch import Tensor
 from metatkgr.models.baselines.tgat import LAYERS, encode, shared
 from metatkgr.models.metatkgr.encoder import Hop, Tree
 from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
-from metatkgr.models.metatkgr.task_batch import PaddedFacts, SampleNeighbours, grow
+from metatkgr.models.metatkgr.task_facts import PaddedFacts
+from metatkgr.models.metatkgr.trees import SampleNeighbours, grow
 from metatkgr.models.translation import translation_score
 
 __all__ = ["SupportFacts", "adapt", "in_intervals", "part_of_tree", "support_loss", "task_tree"]

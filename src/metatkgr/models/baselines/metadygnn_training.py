@@ -23,7 +23,7 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
 )
 from metatkgr.models.baselines.tgat import encode, shared
 from metatkgr.models.metatkgr.curriculum import SupportTable
-from metatkgr.models.metatkgr.task_batch import PaddedFacts
+from metatkgr.models.metatkgr.task_facts import PaddedFacts
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import relation_vectors, score_all
 

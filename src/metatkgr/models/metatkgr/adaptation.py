@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metatkgr.models.metatkgr.encoder import EncoderSettings, Tree, encode
 from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
-from metatkgr.models.metatkgr.task_batch import TaskFacts
+from metatkgr.models.metatkgr.task_facts import TaskFacts
 from metatkgr.models.translation import relation_vectors, translation_score
 
 __all__ = ["adapt", "encode_tasks", "encoder_part", "query_loss", "task_loss"]

@@ -1,115 +1,27 @@
-"""The stages of MetaTKGR's training after its tables: background, then meta, from near to far."""
+"""Meta-training: from near to far."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports
-from metatkgr.graph.index import GraphIndex
-from metatkgr.graph.negatives import Negatives, fixed_negatives
-from metatkgr.graph.sampler import Sampler, create_sampler
+from metatkgr.graph.negatives import fixed_negatives
 from metatkgr.models.metatkgr.adaptation import adapt, query_loss
-from metatkgr.models.metatkgr.encoder import encode
-from metatkgr.models.metatkgr.losses import ranking_loss
+from metatkgr.models.metatkgr.ahead import Ahead
+from metatkgr.models.metatkgr.drawing import batches_together, dropout_seed, follow, sampler_for
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.queries import MetaSource
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.metatkgr.task_batch import PaddedFacts, TaskBatch, grow
+from metatkgr.models.metatkgr.task_batch import TaskBatch
+from metatkgr.models.metatkgr.task_facts import PaddedFacts
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import relation_vectors, translation_score
 
-__all__ = ["BackgroundPhase", "MetaPhase", "SupportTable", "dropout_generator", "sampler_for"]
-
-
-def dropout_generator(generator: torch.Generator, device: torch.device) -> torch.Generator:
-    """A generator on ``device`` whose draws follow from the state of ``generator`` on the CPU."""
-    seed = int(torch.randint(2**62, (1,), generator=generator))
-    return torch.Generator(device).manual_seed(seed)
-
-
-class BackgroundPhase:
-    """Fit the encoder to the facts of entities that are not new (line 2 of Algorithm 2)."""
-
-    name = "background"
-    patience = 0
-    validate_every = 1
-
-    def __init__(
-        self,
-        weights: dict[str, nn.Parameter],
-        tasks: Tasks,
-        settings: MetaTKGRSettings,
-        device: torch.device,
-    ) -> None:
-        self.weights, self.settings, self.device = weights, settings, device
-        self.epochs, self.learning_rate = settings.background_epochs, settings.background_rate
-        visible = tasks.visible
-        columns = (visible.source, visible.relation, visible.target, visible.time)
-        self.facts = torch.from_numpy(np.stack(columns, axis=1))
-        index = GraphIndex.of(tasks.visible, device=device)
-        self.sampler = sampler_for(index, tasks.supports, settings)
-        self.negatives = Negatives(visible, settings.negative_kind)
-
-    def parameters(self) -> list[nn.Parameter]:
-        """All weights."""
-        return list(self.weights.values())
-
-    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        """(B, 4) facts in random order."""
-        follow(self.sampler, generator)
-        order = torch.randperm(len(self.facts), generator=generator)
-        size = self.settings.background_batch
-        yield from torch.split(self.facts[order[: size * self.settings.background_steps]], size)
-
-    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
-        """The ranking loss of facts whose ends are encoded just before the fact."""
-        drawn = self.negatives.draw(batch[:, 1], self.settings.negatives, generator)
-        mine = part.of(len(batch))
-        drawn = drawn[mine]
-        source, relation, target, time = batch[mine].unbind(1)
-        roots = torch.cat([torch.stack([source, target], 1), drawn], 1).to(self.device)
-        moments = time.to(self.device).unsqueeze(1).expand_as(roots)
-        tree = grow(
-            self.sampler.sample,
-            roots.reshape(-1),
-            moments.reshape(-1),
-            layers=self.settings.layers,
-        )
-        dropout = dropout_generator(generator, self.device)
-        vectors = encode(self.weights, self.settings.encoder, tree, generator=dropout)
-        vectors = vectors.view(*roots.shape, -1)  # (B, 2 + n, d)
-        translation = relation_vectors(self.weights["relation"], relation.to(self.device))
-        score = translation_score(vectors[:, :1], translation.unsqueeze(1), vectors[:, 1:])
-        wrong = roots[:, 2:] != roots[:, 1:2]
-        everything = torch.ones_like(score[:, 0], dtype=torch.bool)
-        value = ranking_loss(score[:, 0], score[:, 1:], everything, wrong, self.settings.ranking)
-        return Loss(value, {}, part.share(len(batch)))
-
-
-def sampler_for(index: GraphIndex, supports: Supports, settings: MetaTKGRSettings) -> Sampler:
-    """The neighbour sampler that the settings ask for."""
-    return create_sampler(
-        settings.sampler,
-        index,
-        supports,
-        budget=settings.budget,
-        window=settings.time_window,
-        generator=torch.Generator(index.device).manual_seed(0),
-    )
-
-
-def follow(sampler: Sampler, generator: torch.Generator) -> None:
-    """What a sampler draws in an epoch follows from where the epoch began, also after a stop."""
-    if sampler.generator is not None:
-        state = generator.get_state().numpy().tobytes()
-        sampler.generator.manual_seed(zlib.crc32(state))
+__all__ = ["MetaPhase", "SupportTable"]
 
 
 class SupportTable:
@@ -196,6 +108,10 @@ class MetaPhase:
         self.sampler = sampler_for(source.index, source.supports, settings)
         self.negatives, self.queries = source.negatives, source.queries
         self.intervals = self.queries.intervals
+        queries = settings.queries_per_task * (2 + settings.negatives)
+        self.ahead = Ahead(
+            self._made_ready, batches_together(settings, settings.batch_size * queries)
+        )
         self.prior: Mapping[str, Tensor] = {}
 
     @property
@@ -225,25 +141,15 @@ class MetaPhase:
             self.prior = freeze(self.learned)
             shuffled = entities[torch.randperm(len(entities), generator=generator)]
             shuffled = shuffled[: self.most or len(shuffled)]
-            for part in torch.split(shuffled, self.settings.batch_size):
-                yield MetaBatch(number, self.queries.size(number), part)
+            size = self.queries.size(number)
+            split = torch.split(shuffled, self.settings.batch_size)
+            yield from self.ahead.grouped([MetaBatch(number, size, some) for some in split])
 
     def loss(self, batch: MetaBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The loss of adapted parameters on the interval's queries, regularised."""
         settings = self.settings
-        mine = part.of(len(batch.entity))
-        support = self.supports.pick(batch.entity[mine])
-        query = PaddedFacts(*(column[mine] for column in self._draw_queries(batch, generator)))
-        tasks = TaskBatch.build(
-            _to(support, self.device),
-            _to(query, self.device),
-            self.sampler.sample,
-            entities=self.entities,
-            relations=self.relations,
-            layers=settings.layers,
-            own_in_support=settings.own_in_support,
-        )
-        dropout = dropout_generator(generator, self.device)
+        tasks, seed = self.ahead.ready(batch, generator, part)
+        dropout = torch.Generator(self.device).manual_seed(seed)
         adapted = adapt(
             self.weights,
             tasks.rows(self.weights),
@@ -273,6 +179,30 @@ class MetaPhase:
             },
             part.share(len(batch.entity)),
         )
+
+    def _made_ready(
+        self, batches: Sequence[MetaBatch], generator: torch.Generator, part: Part
+    ) -> list[tuple[TaskBatch, int]]:
+        """For each batch its tasks, with queries drawn and neighbours sampled, and a seed."""
+        drawn, entities, seeds = [], [], []
+        for batch in batches:
+            mine = part.of(len(batch.entity))
+            queries = self._draw_queries(batch, generator)
+            drawn.append(PaddedFacts(*(column[mine] for column in queries)))
+            entities.append(batch.entity[mine])
+            seeds.append(dropout_seed(generator))
+        settings = self.settings
+        tasks = TaskBatch.build(
+            _to(self.supports.pick(torch.cat(entities)), self.device),
+            _to(PaddedFacts.cat(drawn), self.device),
+            self.sampler.sample,
+            entities=self.entities,
+            relations=self.relations,
+            layers=settings.layers,
+            own_in_support=settings.own_in_support,
+        )
+        split = tasks.split([len(some) for some in entities])
+        return list(zip(split, seeds, strict=True))
 
     def _draw_queries(self, batch: MetaBatch, generator: torch.Generator) -> PaddedFacts:
         """Up to F of each task's queries in the interval, each at most once."""

@@ -22,7 +22,7 @@ than left to ``vmap``: on a GPU a meta step waits for the CPU to launch its kern
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -102,6 +102,15 @@ class Tree(NamedTuple):
     """(A,) the different ages t - t_i in steps. A task has few, so Φ is computed once for each."""
     hops: tuple[Hop, ...]
     """One per layer: of the roots, shape (..., b); of these neighbours, (..., b, b); and so on."""
+
+    def split(self, sizes: Sequence[int]) -> list[Tree]:
+        """Consecutive roots as trees of their own; they share the ages."""
+        entity = torch.split(self.entity, list(sizes))
+        hops = [[torch.split(column, list(sizes)) for column in hop] for hop in self.hops]
+        return [
+            Tree(mine, self.ages, tuple(Hop(*(column[i] for column in hop)) for hop in hops))
+            for i, mine in enumerate(entity)
+        ]
 
 
 def initial_encoder(settings: EncoderSettings, generator: torch.Generator) -> dict[str, Tensor]:
@@ -243,7 +252,8 @@ def _multiply(vectors: Tensor, matrix: Tensor) -> Tensor:
     if matrix.dim() == 2:
         return vectors @ matrix
     tasks, d, k = matrix.shape
-    return torch.bmm(vectors.reshape(tasks, -1, d), matrix).reshape(*vectors.shape[:-1], k)
+    rows = math.prod(vectors.shape[1:-1])  # not -1, which of no tasks could be anything
+    return torch.bmm(vectors.reshape(tasks, rows, d), matrix).reshape(*vectors.shape[:-1], k)
 
 
 def _dot(vectors: Tensor, vector: Tensor) -> Tensor:

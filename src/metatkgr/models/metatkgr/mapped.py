@@ -22,7 +22,7 @@ from metatkgr.models.metatkgr.encoder import Tree, encode, initial_encoder
 from metatkgr.models.metatkgr.model import MetaTKGR
 from metatkgr.models.metatkgr.queries import MetaSource
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.metatkgr.task_batch import grow
+from metatkgr.models.metatkgr.trees import grow
 from metatkgr.models.trainable import WHOLE, Loss, Part, Phase
 from metatkgr.models.translation import never_itself, score_all
 

@@ -32,7 +32,7 @@ from metatkgr.models.base import Clue
 from metatkgr.models.metatkgr.encoder import encode
 from metatkgr.models.metatkgr.nearby import Nearby, Triple, as_neighbours
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.metatkgr.task_batch import grow
+from metatkgr.models.metatkgr.trees import grow
 from metatkgr.models.translation import (
     never_itself,
     relation_vectors,
@@ -160,7 +160,7 @@ class LeaveOneOut:
         root = torch.arange(len(base), len(table), device=base.device)
         first = [as_neighbours(samples, self.settings.budget, base.device)]
 
-        def sample(entity: Tensor, time: Tensor, *, own: bool) -> Neighbours:
+        def sample(entity: Tensor, time: Tensor, *, own: bool | Tensor) -> Neighbours:
             return first.pop() if first else self.sampler.sample(entity, time, own=own)
 
         when = torch.full_like(root, near.time)

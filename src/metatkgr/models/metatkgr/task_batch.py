@@ -8,59 +8,20 @@ a row that adaptation has moved is the row that the queries read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from metatkgr.graph.ragged import pack
-from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.metatkgr.encoder import Hop, Tree
+from metatkgr.models.metatkgr.task_facts import PaddedFacts, TaskFacts
+from metatkgr.models.metatkgr.trees import SampleNeighbours, grow_hops
 
-__all__ = ["Local", "PaddedFacts", "SampleNeighbours", "TaskBatch", "TaskFacts", "grow", "localise"]
-
-
-class SampleNeighbours(Protocol):
-    """Finds the neighbours of (Q,) roots; ``graph.sampler.Sampler.sample`` is one."""
-
-    def __call__(self, entity: Tensor, time: Tensor, *, own: bool) -> Neighbours:
-        """Neighbours before ``time``; with ``own``, own supports at any time too."""
-        ...
-
-
-class PaddedFacts(NamedTuple):
-    """F facts of each of T tasks, with n negatives each, in global ids."""
-
-    entity: Tensor
-    """(T, F) int64 the entity that is asked about."""
-    relation: Tensor
-    """(T, F) int64 directed relation, 0..2R-1."""
-    answer: Tensor
-    """(T, F) int64 the other end."""
-    negatives: Tensor
-    """(T, F, n) int64 wrong answers."""
-    negative_mask: Tensor
-    """(T, F, n) bool, the negatives that count."""
-    time: Tensor
-    """(T, F) int64 step."""
-    mask: Tensor
-    """(T, F) bool, the facts that count; the ids of others are ignored."""
-
-
-class TaskFacts(NamedTuple):
-    """F facts of each of T tasks in local ids, ready to be encoded and scored."""
-
-    roots: Tree
-    """(T, F, 2 + n) roots at the fact's time: the entity, the answer, the negatives."""
-    relation: Tensor
-    """(T, F) int64 directed local relation, 0..2V-1."""
-    mask: Tensor
-    """(T, F) bool, the facts that count."""
-    negative_mask: Tensor
-    """(T, F, n) bool, the negatives that count."""
+__all__ = ["Local", "TaskBatch", "localise"]
 
 
 class Local(NamedTuple):
@@ -140,10 +101,7 @@ class TaskBatch:
         """
         if len(support.mask) != len(query.mask):
             raise ValueError(f"{len(support.mask)} supports, but {len(query.mask)} sets of queries")
-        parts = [
-            _Part.of(facts, sample, layers, own)
-            for facts, own in ((support, own_in_support), (query, True))
-        ]
+        parts = _Part.grown(((support, own_in_support), (query, True)), sample, layers)
         entity_ids, entity_mask, entity = _localise_all(
             [slots for part in parts for slots in part.entities()], entities, first=layers + 1
         )
@@ -171,6 +129,42 @@ class TaskBatch:
     def __len__(self) -> int:
         return len(self.entity_ids)
 
+    def split(self, sizes: Sequence[int]) -> list[TaskBatch]:
+        """Consecutive tasks as batches of their own, no wider than their tasks need.
+
+        The facts that count must stand first among those of a task.
+
+        Args:
+            sizes: tasks in each, T in all.
+        """
+        # One look at the device for all of them.
+        needs = torch.stack(
+            [
+                self.entity_mask.sum(1),
+                _last_row(self.support) + 1,
+                self.support.mask.sum(1),
+                self.query.mask.sum(1),
+            ],
+            1,
+        ).cpu()
+        batches, end = [], 0
+        for size in sizes:
+            mine = slice(end, end := end + size)
+            most = needs[mine].amax(0).clamp(min=1).tolist() if size else [1, 1, 1, 1]
+            width, rows, supports, queries = most
+            batches.append(
+                TaskBatch(
+                    self.entity_ids[mine, :width],
+                    self.entity_mask[mine, :width],
+                    self.relation_ids[mine],
+                    self.relation_mask[mine],
+                    self.support.some(mine, supports),
+                    self.query.some(mine, queries),
+                    rows,
+                )
+            )
+        return batches
+
     def rows(self, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The local tables, differentiable with respect to the global ones.
 
@@ -184,34 +178,6 @@ class TaskBatch:
             "entity": functional.embedding(self.entity_ids, tables["entity"]),
             "relation": functional.embedding(self.relation_ids, tables["relation"]),
         }
-
-
-def grow(
-    sample: SampleNeighbours, entity: Tensor, time: Tensor, *, layers: int = 1, own: bool = False
-) -> Tree:
-    """The tree of roots in global ids, to be encoded with the global tables.
-
-    Args:
-        sample: the neighbour sampler.
-        entity: (Q,) int64 roots.
-        time: (Q,) int64 their times.
-        layers: L, the depth of the tree.
-        own: whether the roots see their own supports at any time.
-    """
-    everything = torch.ones_like(entity, dtype=torch.bool)
-    hops = _grow(sample, entity, time, everything, everything & own, layers)
-    ages, position = torch.unique(
-        torch.cat([hop.age.reshape(-1) for hop in hops]), return_inverse=True
-    )
-    split = torch.split(position, [hop.age.numel() for hop in hops])
-    return Tree(
-        entity,
-        ages.to(torch.get_default_dtype()),
-        tuple(
-            hop._replace(age=index.reshape(hop.age.shape))
-            for hop, index in zip(hops, split, strict=True)
-        ),
-    )
 
 
 _Slots = tuple[Tensor, Tensor]
@@ -231,14 +197,35 @@ class _Part:
     """In global ids, ages as int64 steps."""
 
     @classmethod
-    def of(cls, facts: PaddedFacts, sample: SampleNeighbours, layers: int, own: bool) -> _Part:
-        root = torch.cat([torch.stack([facts.entity, facts.answer], -1), facts.negatives], -1)
-        two = facts.mask.unsqueeze(-1).expand(*facts.mask.shape, 2)
-        mask = torch.cat([two, facts.negative_mask & facts.mask.unsqueeze(-1)], -1)
-        asked = torch.zeros_like(mask)
-        asked[..., 0] = own
-        time = facts.time.unsqueeze(-1).expand_as(root)
-        return cls(facts, root, mask, _grow(sample, root, time, mask, asked, layers))
+    def grown(
+        cls, parts: Sequence[tuple[PaddedFacts, bool]], sample: SampleNeighbours, layers: int
+    ) -> list[_Part]:
+        """Facts, and whether who is asked sees its supports at any time; all sampled at once."""
+        roots, masks, flat = [], [], []
+        for facts, own in parts:
+            root = torch.cat([torch.stack([facts.entity, facts.answer], -1), facts.negatives], -1)
+            two = facts.mask.unsqueeze(-1).expand(*facts.mask.shape, 2)
+            mask = torch.cat([two, facts.negative_mask & facts.mask.unsqueeze(-1)], -1)
+            asked = torch.zeros_like(mask)
+            asked[..., 0] = own
+            time = facts.time.unsqueeze(-1).expand_as(root)
+            roots.append(root)
+            masks.append(mask)
+            flat.append([column.reshape(-1) for column in (root, time, mask, asked)])
+        who, when, counts, asks = (torch.cat(column) for column in zip(*flat, strict=True))
+        hops = grow_hops(sample, who, when, counts, asks, layers)
+        split = [
+            [torch.split(column, [r.numel() for r in roots]) for column in hop] for hop in hops
+        ]
+        return [
+            cls(
+                facts,
+                root,
+                mask,
+                [Hop(*(c[i].reshape(*root.shape, *c[i].shape[1:]) for c in hop)) for hop in split],
+            )
+            for i, ((facts, _), root, mask) in enumerate(zip(parts, roots, masks, strict=True))
+        ]
 
     def entities(self) -> list[_Slots]:
         return [(self.root, self.root_mask), *((hop.entity, hop.mask) for hop in self.hops)]
@@ -263,40 +250,16 @@ class _Part:
         return (ids + lowest).to(torch.get_default_dtype()), age
 
 
-def _grow(
-    sample: SampleNeighbours,
-    entity: Tensor,
-    time: Tensor,
-    mask: Tensor,
-    own: Tensor,
-    layers: int,
-) -> list[Hop]:
-    """The neighbours, their neighbours, … of nodes (...) in global ids; ages as int64 steps.
-
-    Only the nodes of ``mask`` are sampled; those of ``own`` with their own supports at any time.
-    """
-    hops = []
-    for _ in range(layers):
-        found, at = [], []
-        # No node below the roots is asked about, so none sees its supports before their time.
-        for with_own in (True, False):
-            where = (mask & (own == with_own)).reshape(-1).nonzero().squeeze(1)
-            if with_own and not len(where):
-                continue
-            roots, moments = entity.reshape(-1)[where], time.reshape(-1)[where]
-            found.append(sample(roots, moments, own=with_own))
-            at.append(where)
-        neighbours, position = Neighbours.cat(found), torch.cat(at)
-        columns = []
-        for column in (neighbours.entity, neighbours.relation, neighbours.time, neighbours.mask):
-            full = column.new_zeros(entity.numel(), column.shape[1])
-            full[position] = column
-            columns.append(full.reshape(*entity.shape, column.shape[1]))
-        next_entity, relation, next_time, next_mask = columns
-        age = (time.unsqueeze(-1) - next_time) * next_mask
-        hops.append(Hop(next_entity, relation, age, next_mask))
-        entity, time, mask, own = next_entity, next_time, next_mask, torch.zeros_like(next_mask)
-    return hops
+def _last_row(facts: TaskFacts) -> Tensor:
+    """(T,) the largest local entity id that a task's facts read; 0 where they read none."""
+    slots = [facts.roots.entity, *(hop.entity for hop in facts.roots.hops)]
+    tasks = len(facts.mask)
+    return torch.stack(
+        [
+            slot.reshape(tasks, -1).amax(1) if slot.numel() else slot.new_zeros(tasks)
+            for slot in slots
+        ]
+    ).amax(0)
 
 
 def _localise_all(
