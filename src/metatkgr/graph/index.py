@@ -81,14 +81,20 @@ def read_links(
         position: (Q, b).
         mask: (Q, b) which of them to read.
     """
-    if not len(columns[0]):
+    links = len(columns[0])
+    if not links:
         return position * 0, position * 0, position * 0
-    flat = (position * mask).view(-1)
+    # Filling is several times as fast as multiplying by a mask, which is widened to int64 first.
+    flat, empty = position.clamp(0, links - 1).view(-1), ~mask
     target, relation, time = (
         column.index_select(0, flat).view(position.shape) for column in columns
     )
     time -= (source * steps)[:, None]
-    return target.mul_(mask), relation.mul_(mask), time.mul_(mask)
+    return (
+        target.masked_fill_(empty, 0),
+        relation.masked_fill_(empty, 0),
+        time.masked_fill_(empty, 0),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,14 +217,16 @@ class GraphIndex:
         return torch.searchsorted(self.key, entity * self.steps + time.clamp(0, self.steps - 1))
 
     def targets(self, source: Tensor, position: Tensor, mask: Tensor) -> Tensor:
-        """(Q, b) the entities that links lead to; the arguments are those of :meth:`read`."""
+        """(Q, b) the entities that links lead to, any where masked out; otherwise :meth:`read`."""
         if not len(self):
             return position * 0
-        return self.target.index_select(0, (position * mask).view(-1)).view(position.shape)
+        flat = position.clamp(0, len(self) - 1).view(-1)
+        return self.target.index_select(0, flat).view(position.shape)
 
     def about(self, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) relation and time of links given by source and position, (L,) each."""
-        return self.relation[position], self.key[position] - source * self.steps
+        time = self.key.index_select(0, position).sub_(source * self.steps)
+        return self.relation.index_select(0, position), time
 
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Links by their position.

@@ -253,58 +253,62 @@ class BreadthFirstSampler(Sampler):
     def _sample(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
         found = self._most_recent(entity, time, own)
         count = found.mask.sum(1)
+        size = found.entity.shape
+        # Flat, with one more slot at the end for all that is not collected: to write it there is
+        # cheaper than to pick out the rest.
+        targets = torch.cat([found.entity.view(-1), entity.new_zeros(1)])
+        links, sources = torch.full_like(targets, -1), torch.zeros_like(targets)
+        queues = targets[:-1].view(size)
         # The queue is the list of neighbours itself: in round ``slot`` each root takes out the
         # entity of that slot, unless an earlier slot or the root itself is the same entity.
         rows = torch.arange(len(entity), device=entity.device)
         for slot in range(self.budget):
-            have = count[rows]
+            have = count.index_select(0, rows)
             rows = rows[(have > slot) & (have < self.budget)]
             if not len(rows):
                 break
             # The root, the entities taken out before, and the one whose turn it is: (A, slot + 2).
-            queue = found.entity[:, : slot + 1].index_select(0, rows)
-            queue = torch.cat([entity[rows][:, None], queue], 1)
+            queue = queues[:, : slot + 1].index_select(0, rows)
+            queue = torch.cat([entity.index_select(0, rows)[:, None], queue], 1)
             fresh = (~_is_among(queue[:, -1:], queue[:, :-1])).squeeze(1).nonzero().squeeze(1)
-            queue, roots = queue.index_select(0, fresh), rows[fresh]
-            self._take_out(found, count, roots, time[roots], queue[:, -1], queue[:, :-1])
-        torch.lt(self._slot, count[:, None], out=found.mask)
-        return found
+            queue, roots = queue.index_select(0, fresh), rows.index_select(0, fresh)
+            taken, when = queue[:, -1], time.index_select(0, roots)
+            target, link, new = self._links_of(taken, when, queue[:, :-1])
+            before = count.index_select(0, roots)
+            place = new.cumsum(1).add_((before - 1)[:, None])
+            new &= place < self.budget
+            count.scatter_(0, roots, before + new.sum(1))
+            place += (roots * self.budget)[:, None]
+            place = torch.where(new, place, targets.numel() - 1).view(-1)
+            targets.scatter_(0, place, target.view(-1))
+            links.scatter_(0, place, link.view(-1))
+            sources.scatter_(0, place, taken[:, None].expand(new.shape).reshape(-1))
+        kept = (links[:-1] >= 0).nonzero().squeeze(1)
+        about = self.index.about(sources.index_select(0, kept), links.index_select(0, kept))
+        for column, values in zip((found.relation, found.time), about, strict=True):
+            column.view(-1).scatter_(0, kept, values)
+        mask = torch.lt(self._slot, count[:, None], out=found.mask)
+        return Neighbours(queues, found.relation, found.time, mask)
 
-    def _take_out(
-        self,
-        found: Neighbours,
-        count: Tensor,
-        rows: Tensor,
-        time: Tensor,
-        taken: Tensor,
-        earlier: Tensor,
-    ) -> None:
-        """Collect the links of one entity for each of A of the Q roots.
+    def _links_of(
+        self, taken: Tensor, time: Tensor, earlier: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The b most recent links of entities that are taken out.
 
         Args:
-            found: the neighbours of all roots; changed in place, but for the mask.
-            count: (Q,) how many neighbours each root has; changed in place.
-            rows: (A,) which roots.
-            time: (A,) their times.
-            taken: (A,) the entity each takes out.
-            earlier: (A, k) the entities taken out before.
+            taken: (A,) the entities.
+            time: (A,) before which to look.
+            earlier: (A, k) who was taken out before: the facts with them are collected already.
+
+        Returns:
+            (A, b) each: whom links lead to, their positions, and whether they are there and new.
         """
         low, high = self.index.before(taken, time, self.window)
-        position = (high - 1)[:, None] - self._slot  # (A, b)
+        position = (high - 1)[:, None] - self._slot
         new = position >= low[:, None]
         target = self.index.targets(taken, position, new)
         new &= ~_is_among(target, earlier)
-        place = new.cumsum(1) + (count[rows] - 1)[:, None]
-        new &= place < self.budget
-        count[rows] += new.sum(1)
-        kept = new.view(-1).nonzero().squeeze(1)
-        slot = (place + (rows * self.budget)[:, None]).view(-1)[kept]
-        link = position.view(-1)[kept]
-        source = taken[kept // self.budget]
-        found.entity.view(-1)[slot] = target.view(-1)[kept]
-        relation, when = self.index.about(source, link)
-        found.relation.view(-1)[slot] = relation
-        found.time.view(-1)[slot] = when
+        return target, position, new
 
 
 def _is_among(values: Tensor, others: Tensor) -> Tensor:
