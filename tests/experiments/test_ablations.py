@@ -30,13 +30,13 @@ def test_each_part_is_left_out_with_three_seeds_beside_the_whole_with_five() -> 
     found = Counter((c.dataset, ablation_of(c.model, c.settings)) for c in cells)
     for dataset in ("YAGO", "WIKI", "ICEWS18"):
         assert found.pop((dataset, None)) == 5
-        assert [found.pop((dataset, name)) for name in ABLATIONS["evidence"]] == [3] * 10
+        assert [found.pop((dataset, name)) for name in ABLATIONS["evidence"]] == [3] * 12
     assert not found
     assert len(Choice().seeds_of("evidence")) == 5
     assert "evidence-ablations" in EXPERIMENTS
     assert cells_for(["evidence-ablations"], Choice(models=("paths",))) == []
     quick = cells_for(["evidence-ablations"], quick_choice(Choice(models=("evidence",))))
-    assert Counter(c.seed for c in quick) == {0: 11, 1: 1}
+    assert Counter(c.seed for c in quick) == {0: 13, 1: 1}
 
 
 @pytest.mark.parametrize(("key", "value"), EVIDENCE_PARTS)

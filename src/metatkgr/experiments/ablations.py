@@ -11,9 +11,11 @@ VARIANTS = ("fine-tuning", "static-maml", "no-regulariser")
 EVIDENCE_PARTS = (
     ("without", "contact"),
     ("without", "walks"),
+    ("without", "peers"),
     ("without", "frequency"),
     ("without", "age"),
     ("support_share", "0"),
+    ("mirrored_share", "1"),
     ("epochs", "0"),
     ("prior", "0"),
     ("members", "1"),

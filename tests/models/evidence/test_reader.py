@@ -19,6 +19,7 @@ from metatkgr.models.evidence.settings import EvidenceSettings
 from references import (
     ENTITIES,
     RELATIONS,
+    Fact,
     LiteralProtocol,
     Query,
     graphs,
@@ -35,8 +36,48 @@ def public(tasks: Tasks) -> Public:
     return Public(tasks.visible, torch.device("cpu"))
 
 
+def literal_peers(
+    protocol: LiteralProtocol, e: int, r: int, t: int, branches: int, *, likes: bool
+) -> tuple[list[float], list[float]]:
+    """Shares and timed shares of all candidates, walk by walk."""
+    links = protocol.links(protocol.visible(e, t))
+    past = [link for link in links if link[3] < t]
+
+    def distinct(facts: list[Fact]) -> list[tuple[int, int, int, int]]:
+        """(first, relation, target, last), those that began last."""
+        times: dict[tuple[int, int], list[int]] = {}
+        for _, q, b, when in facts:
+            times.setdefault((q, b), []).append(when)
+        return sorted((min(w), *key, max(w)) for key, w in times.items())[-branches:]
+
+    def leave(a: int, relation: int | None) -> list[tuple[int, int, int, int]]:
+        return distinct([k for k in past if k[0] == a and relation in (None, k[1])])
+
+    def inverse(relation: int) -> int:
+        return (relation + RELATIONS) % (2 * RELATIONS)
+
+    def apart(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> int:
+        return max(one[0] - other[3], other[0] - one[3], 0)
+
+    mine = [k for k in links if k[0] == e and (k[0] != k[2] or k[1] < RELATIONS)]
+    own = distinct([k for k in mine if not likes or k[1] == r])
+    plain, timed = [0.0] * ENTITIES, [0.0] * ENTITIES
+    for one in own:
+        follow = None if likes else inverse(one[1])
+        seconds = [k for k in leave(one[2], follow) if k[2] != e]
+        for two in seconds:
+            thirds = leave(two[2], inverse(two[1]) if likes else r)
+            thirds = [k for k in thirds if k[2] != one[2] or not (likes or k[1] == one[1])]
+            for three in thirds:
+                share = 1 / (len(own) * len(seconds) * len(thirds))
+                plain[three[2]] += share
+                gaps = (1 + apart(one, two)) * (1 + apart(two, three))
+                timed[three[2]] += share / (gaps * (1 + t - three[3]))
+    return plain, timed
+
+
 def literal_features(
-    protocol: LiteralProtocol, e: int, r: int, t: int, x: int, similar: float
+    protocol: LiteralProtocol, e: int, r: int, t: int, x: int, similar: float, branches: int
 ) -> dict[str, float]:
     links = [
         link
@@ -53,6 +94,10 @@ def literal_features(
     by_relation = [when for a, q, _, when in links if (a, q) == (e, r)]
     transfers = [float(TRANSFER[q, r]) for a, q, b, _ in links if (a, b) == (e, x)]
     first, own_first = min(seen, default=t), min(own_seen, default=t)
+    peers, likes = (
+        [table[x] for table in literal_peers(protocol, e, r, t, branches, likes=kind)]
+        for kind in (False, True)
+    )
     near, far = (literal_shares(protocol, e, t, 0.15, steps)[x] for steps in (3, 12))
     walks = recurrency_parts(protocol, Query(e, r, t, answer=-1), ENTITIES, walks=True)[x][2]
 
@@ -83,6 +128,10 @@ def literal_features(
         "near": math.log(near + 1e-6),
         "far": math.log(far + 1e-6),
         "far_place": math.log(far + 1e-6 if place or contact else 1e-7),
+        "peers": math.log(peers[0] + 1e-6),
+        "peers_timed": math.log(peers[1] + 1e-6),
+        "likes": math.log(likes[0] + 1e-6),
+        "likes_timed": math.log(likes[1] + 1e-6),
         "similar": similar,
         "knows": math.log1p(sum(1 for a, _, _, _ in links if a == e)),
         "linked": float(bool(by_relation)),
@@ -90,15 +139,22 @@ def literal_features(
     }
 
 
-@given(facts=graphs(), visibility=visibilities, shots=st.integers(1, 3))
+@given(
+    facts=graphs(),
+    visibility=visibilities,
+    shots=st.integers(1, 3),
+    branches=st.sampled_from([1, 2, 24]),
+)
 @settings(max_examples=40, deadline=None)
-def test_features_are_what_they_say(facts: Facts, visibility: str, shots: int) -> None:
+def test_features_are_what_they_say(
+    facts: Facts, visibility: str, shots: int, branches: int
+) -> None:
     tasks = Tasks.build(facts, shots=shots, visibility=visibility)
     if len(tasks.questions) == 0:
         return
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
     asked = tasks.questions[np.arange(min(len(tasks.questions), 6))]
-    chosen = EvidenceSettings()
+    chosen = EvidenceSettings(branches=branches)
     reader = Reader(public(tasks), tasks.supports, TRANSFER, chosen)
     similar = torch.randn(
         len(asked), ENTITIES, generator=torch.Generator().manual_seed(1)
@@ -115,7 +171,7 @@ def test_features_are_what_they_say(facts: Facts, visibility: str, shots: int) -
         assert sorted(listed) == [x for x in range(ENTITIES) if x != e]
         for place in torch.nonzero(found.mask[row]).squeeze(1).tolist():
             x = int(found.entity[row, place])
-            expected = literal_features(literal, e, r, t, x, float(similar[row, x]))
+            expected = literal_features(literal, e, r, t, x, float(similar[row, x]), branches)
             assert list(expected) == list(FEATURES)
             measured = dict(zip(FEATURES, found.features[row, place].tolist(), strict=True))
             assert measured == pytest.approx(expected, abs=1e-4)

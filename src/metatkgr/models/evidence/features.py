@@ -28,6 +28,10 @@ FEATURES = (
     "near",  # share of PageRank within 3 steps
     "far",  # share of PageRank within 12 steps
     "far_place",  # the same where x stood in this place or was linked to e, else 10⁻⁷
+    "peers",  # share of walks e -q-> y <-q- z -r-> x: what those who share a fact with e answered
+    "peers_timed",  # the same, where links lie close in time
+    "likes",  # share of walks e -r-> y -q-> w <-q- x: x shares a fact with an earlier answer of e
+    "likes_timed",  # the same, where links lie close in time
     "similar",  # log-softmax of the translation score
     "knows",  # of e: how many visible facts
     "linked",  # of e: whether it has any link by r
@@ -38,6 +42,7 @@ FEATURES = (
 OF_KIND = {
     "contact": ("contact", "contact_age", "transfer"),
     "walks": ("walks", "near", "far", "far_place"),
+    "peers": ("peers", "peers_timed", "likes", "likes_timed"),
     "frequency": ("place_count", "place_recent", "place_season", "place_era", "place_age"),
     "age": ("age", "idle", "cohort"),
 }

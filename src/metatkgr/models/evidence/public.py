@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from metatkgr.graph.links import Links
 from metatkgr.graph.pagerank import DistinctLinks
 from metatkgr.graph.ragged import blocks_by_size, expand_ranges
 from metatkgr.models.evidence.features import DECAYS
+from metatkgr.models.evidence.peers import Began, DistinctSince
 
 __all__ = ["Past", "Public"]
 
@@ -59,6 +61,11 @@ class _Layer:
         self.links = Links(visible, device)
         self.index = GraphIndex.of(visible, device=device)
 
+    @cached_property
+    def since(self) -> DistinctSince:
+        """The distinct links, by when they began."""
+        return DistinctSince.of(self.links)
+
     def __len__(self) -> int:
         return len(self.links)
 
@@ -99,6 +106,7 @@ class Public:
     def _fill(self, layers: list[_Layer], distinct: DistinctLinks) -> None:
         self.device, self.distinct = distinct.device, distinct
         self.links = [layer.links for layer in layers]
+        self.began = Began(self.links, [layer.since for layer in layers])
         self.entities, self.relations = self.links[-1].entities, self.links[-1].relations
         self.steps = max(links.steps for links in self.links)
         self._layers = [layer for layer in layers if len(layer)]

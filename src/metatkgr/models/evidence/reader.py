@@ -20,6 +20,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.models.evidence.features import FEATURES, OF_KIND
+from metatkgr.models.evidence.peers import Steps, peer_walks
 from metatkgr.models.evidence.public import Past, Public
 from metatkgr.models.evidence.settings import EvidenceSettings
 
@@ -116,6 +117,11 @@ class Reader:
         root = self.public.first_seen[entity].unsqueeze(1)
         facts = torch.bincount(past.row, minlength=len(queries)).unsqueeze(1)
         last_link = link.amax(1, keepdim=True)
+        questions = (entity, relation, time)
+        (peers, peers_timed), (likes, likes_timed) = (
+            self._peers(past, rows, questions, chosen, likes)
+            for rows, likes in ((everything, False), (same, True))
+        )
         columns = {
             "link": linked,
             "link_age": linked * _age(now - at(link)),
@@ -137,6 +143,10 @@ class Reader:
             "near": (at(near) + _TINY).log(),
             "far": (at(far) + _TINY).log(),
             "far_place": torch.where(place | contacted, (at(far) + _TINY).log(), _NOT_THERE),
+            "peers": (peers + _TINY).log(),
+            "peers_timed": (peers_timed + _TINY).log(),
+            "likes": (likes + _TINY).log(),
+            "likes_timed": (likes_timed + _TINY).log(),
             "similar": at(similar),
             "knows": facts.log1p().expand_as(chosen),
             "linked": (last_link >= 0).expand_as(chosen),
@@ -151,6 +161,25 @@ class Reader:
         """The visible facts of each entity: public ones before its time, and its own support."""
         own = Past.read(self.own, entity, *self.own.since(entity, time))
         return Past.join([self.public.before(entity, time), own])
+
+    def _peers(
+        self,
+        past: Past,
+        rows: Tensor,
+        questions: tuple[Tensor, Tensor, Tensor],
+        chosen: Tensor,
+        likes: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """(Q, C) shares and timed shares of walks that begin with the facts ``rows`` of e."""
+        branches = self.settings.branches
+        own = Steps.latest(
+            (past.row[rows], len(chosen)),
+            (past.relation[rows], self.relations),
+            (past.target[rows], self.entities),
+            past.time[rows],
+            branches,
+        )
+        return peer_walks(self.public.began, own, questions, chosen, branches, likes=likes)
 
     def _add_walks(self, walks: Tensor, queries: Queries) -> None:
         _, relation, time = self.history.columns(queries)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["KINDS", "EvidenceSettings"]
 
 
-KINDS = ("contact", "walks", "frequency", "age")
+KINDS = ("contact", "walks", "peers", "frequency", "age")
 """Kinds of evidence that can be left out."""
 
 
@@ -26,15 +26,16 @@ class EvidenceSettings:
     after more."""
     translation_rate: float = 0.005
     """Learning rate of these."""
-    hidden: int = 32
+    hidden: int = 64
     """Width of the part that lets one kind of evidence change the meaning of another; 0: none."""
     members: int = 3
     """Sets of weights, learned side by side from different starts; their scores are averaged."""
-    prior: float = 0.5
+    prior: float = 0.15
     """Weight of the logarithm of PageRank that is added to what was learned: a product of two
-    opinions. Learned weights alone put first answers better, and tenth ones worse."""
+    opinions."""
     without: str = ""
-    """Kinds of evidence to leave out, with commas between them: contact, walks, frequency, age."""
+    """Kinds of evidence to leave out, with commas between them: contact, walks, peers, frequency,
+    age."""
     repeats_first: bool = True
     """Whether what e has done with r before stands above all else, the latest first; the weights
     then order the rest, and are learned from novel answers only. Learned weights alone mix them,
@@ -47,6 +48,8 @@ class EvidenceSettings:
     """Candidates by recent frequency in this place of the relation."""
     similar: int = 64
     """Candidates by translation."""
+    branches: int = 24
+    """Links that a walk to peers may follow at each place, those that began last."""
     train_queries: int = 4000
     """Meta-train queries to learn the weights from, at most three of one link; where repeats are
     not first, half of them novel."""
@@ -57,10 +60,14 @@ class EvidenceSettings:
     support_share: float = 1.0
     """Weight of a support fact (to be foretold from the entity's earlier ones) against that of a
     meta-train query; 0: supports are not learned from."""
-    missed_share: float = 1.0
+    mirrored_share: float = 0.0
+    """Weight of a support fact asked from its other end, where that is a new entity too (who will
+    be the next player of this new team?), against that of other support facts; 0: none. They help
+    where answers are as young as in a support, and hurt later (``docs/experiments.md``)."""
+    missed_share: float = 0.0
     """Weight of a question whose answer nothing points at (it is put among the candidates all the
     same) against that of others; 0: they are not learned from. They teach to doubt all evidence."""
-    epochs: int = 12
+    epochs: int = 16
     """Passes over these questions; 0: the weights stay what they start with, near the rules."""
     batch_size: int = 256
     """Questions in a batch."""
@@ -77,7 +84,7 @@ class EvidenceSettings:
 
     def __post_init__(self) -> None:
         positive = ("recent", "near", "frequent", "train_queries", "batch_size", "members")
-        for name in (*positive, "support_queries"):
+        for name in (*positive, "support_queries", "branches"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in (
@@ -95,7 +102,14 @@ class EvidenceSettings:
         for name in ("translation_rate", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("shrinkage", "support_share", "missed_share", "prior", "decay"):
+        for name in (
+            "shrinkage",
+            "support_share",
+            "mirrored_share",
+            "missed_share",
+            "prior",
+            "decay",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
         unknown = sorted(self.left_out - set(KINDS))
