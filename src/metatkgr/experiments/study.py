@@ -27,7 +27,6 @@ __all__ = [
     "Search",
     "Space",
     "ended",
-    "enqueue_the_defaults",
     "is_range",
     "load_optuna",
     "open_study",
@@ -95,13 +94,18 @@ def open_study(search: Search, dataset: str) -> Any:
     optuna = load_optuna()
     if isinstance(search.storage, Path) and not search.storage.exists():
         _make_tables(search.storage)
-    study = optuna.create_study(
-        study_name=f"{search.model} on {dataset}, {search.shots}-shot, {search.visibility}",
-        storage=_storage(search.storage),
-        load_if_exists=True,
-        direction="maximize",
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=search.startup, n_warmup_steps=1),
-    )
+    about = {
+        "study_name": f"{search.model} on {dataset}, {search.shots}-shot, {search.visibility}",
+        "storage": _storage(search.storage),
+        "pruner": optuna.pruners.MedianPruner(n_startup_trials=search.startup, n_warmup_steps=1),
+    }
+    try:
+        study = optuna.create_study(**about, direction="maximize")
+        # By whoever made the study, and nobody else: two that look at once would both find it
+        # empty, and try the defaults twice.
+        _enqueue_the_defaults(study, search)
+    except optuna.exceptions.DuplicatedStudyError:
+        study = optuna.load_study(**about)
     asked = json.dumps(
         {"fixed": search.fixed, "preset": search.preset, "space": search_space(search)},
         sort_keys=True,
@@ -117,7 +121,7 @@ def open_study(search: Search, dataset: str) -> Any:
     return study
 
 
-def enqueue_the_defaults(study: Any, search: Search) -> None:
+def _enqueue_the_defaults(study: Any, search: Search) -> None:
     """Let the first trial be the settings one has without a search: the result is never worse."""
     space = search_space(search)
     preset = "default" if search.preset == "tuned" else search.preset
@@ -131,8 +135,7 @@ def enqueue_the_defaults(study: Any, search: Search) -> None:
         )
         if not inside or (isinstance(values[name], float) and not math.isfinite(values[name])):
             return
-    if not study.trials:
-        study.enqueue_trial({name: values[name] for name in space}, skip_if_exists=True)
+    study.enqueue_trial({name: values[name] for name in space})
 
 
 def suggest(trial: Any, name: str, values: tuple[Any, ...], settings_type: type[Any]) -> Any:

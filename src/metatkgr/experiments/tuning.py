@@ -20,7 +20,6 @@ from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.experiments.study import (
     Search,
     ended,
-    enqueue_the_defaults,
     load_optuna,
     open_study,
     search_space,
@@ -56,7 +55,6 @@ def tune(
         As :func:`summary`.
     """
     study = open_study(search, facts.name)
-    enqueue_the_defaults(study, search)
     deadline = None if search.timeout is None else time.monotonic() + search.timeout
     seen = {trial.number for trial in ended(study)}
 
