@@ -15,7 +15,7 @@ from metatkgr.experiments.outcomes import Outcome, Row, read_outcomes
 from metatkgr.experiments.record_checks import check_result
 from metatkgr.experiments.report import results_page
 from metatkgr.experiments.significance import comparisons
-from metatkgr.experiments.special_tables import evidence_ablation_table
+from metatkgr.experiments.special_tables import ablation_average, evidence_ablation_table
 from metatkgr.experiments.suite import EXPERIMENTS, Choice, cells_for, quick_choice, settings_of
 from metatkgr.experiments.tables import EVIDENCE, Runs
 from metatkgr.experiments.workers import work_through
@@ -103,6 +103,38 @@ def test_the_table_says_what_a_part_is_worth(outcomes: list[Outcome]) -> None:
     lines = "\n".join(evidence_ablation_table(Runs(own), [worse]))
     assert "; -0.100\\* (-0.120 to -0.080)" in lines
     assert "; +0.050 |" in lines
+
+
+def test_ablations_of_metatkgr_are_averaged_over_the_cells_and_seeds_that_all_have(
+    outcomes: list[Outcome],
+) -> None:
+    some = next(o for o in outcomes if o.row.model == "evidence")
+
+    def cell(variant: str, shots: int, seed: int, mrr: float) -> Outcome:
+        settings = (("variant", variant),) if variant else ()
+        metrics = dict.fromkeys(("mrr", "hits@1", "hits@3", "hits@10"), mrr)
+        result = {"metrics": {"static": {"all": metrics}}}
+        row = Row("metatkgr", settings=settings)
+        return replace(
+            some,
+            row=row,
+            train_shots=shots,
+            test_shots=str(shots),
+            seed=seed,
+            result=some.result | result,
+        )
+
+    own = [
+        *(cell("", k, seed, 0.5 + seed / 10) for k in (1, 2, 3) for seed in (0, 1)),
+        *(cell("static-maml", k, 1, k / 10) for k in (1, 3)),
+        cell("static-maml", 2, 4, 0.9),
+    ]
+    lines, cells = ablation_average(Runs(own))
+    assert cells == 2  # seed 4 of 2-shot has nothing to be compared with
+    assert lines[2].startswith("| whole | .6000 |")
+    assert lines[3].startswith("| static-maml | .2000 |")
+    assert "Mean over 2 cells" in results_page(own)
+    assert ablation_average(Runs(own[:6] + own[8:])) == ([], 0)
 
 
 def test_probabilities_of_whole_models_are_judged_in_their_cells(outcomes: list[Outcome]) -> None:

@@ -29,6 +29,7 @@ from metatkgr.experiments.provenance import provenance
 from metatkgr.experiments.published import INCONSISTENCIES
 from metatkgr.experiments.significance import ALPHA, Comparison, comparisons
 from metatkgr.experiments.special_tables import (
+    ablation_average,
     ablation_rows,
     ablation_table,
     calibration_table,
@@ -130,6 +131,10 @@ def results_page(
     if len(ablation_rows(runs)) > 1:
         lines += ["", "## Ablations", "", "3-shot, `entity-split`, filter `static`."]
         lines += ["", *ablation_table(runs)]
+        average, cells = ablation_average(runs)
+        if cells > len(runs.datasets):
+            lines += ["", f"Mean over {cells} cells (datasets, and K of training and test), the"]
+            lines += ["seeds that all four have:", "", *average]
     if len(ablation_rows(runs, EVIDENCE)) > 1:
         lines += _evidence_ablations(runs, less_evidence)
     if calibrated := calibration_table(runs):

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from metatkgr.experiments.ablations import ABLATIONS
-from metatkgr.experiments.outcomes import Outcome, Row
+from metatkgr.experiments.outcomes import FloatArray, Outcome, Row
 from metatkgr.experiments.published import CROSS_SHOT
 from metatkgr.experiments.significance import Comparison
 from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN, RULES
-from metatkgr.experiments.tables import EVIDENCE, METATKGR, MISSING, STAR, Runs, mark, number, table
+from metatkgr.experiments.tables import (
+    EVIDENCE,
+    METATKGR,
+    MISSING,
+    STAR,
+    Runs,
+    mark,
+    number,
+    table,
+)
 
 __all__ = [
+    "ablation_average",
     "ablation_rows",
     "ablation_table",
     "calibration_table",
@@ -90,6 +102,36 @@ def ablation_table(runs: Runs, shots: int = 3) -> list[str]:
             cells.append(" / ".join(texts))
         rows.append([name, *cells])
     return table(["", *runs.datasets], rows)
+
+
+def ablation_average(runs: Runs) -> tuple[list[str], int]:
+    """The mean over all cells (datasets and K) of MetaTKGR and of its ablations.
+
+    A cell counts where all of them have a run of the same seed; only such seeds count.
+
+    Returns:
+        The table, empty where there is no such cell; and the number of cells.
+    """
+    named = ablation_rows(runs)
+    means: list[list[FloatArray]] = [[] for _ in named]
+    fewest: list[int] = []
+    for dataset in runs.datasets:
+        for shots in runs.shots():
+            found = [runs.of(dataset, row, shots) for _, row in named]
+            seeds = set.intersection(*({run.seed for run in own} for own in found))
+            values = [runs.values([run for run in own if run.seed in seeds]) for own in found]
+            present = [value for value in values if value is not None]
+            if len(present) == len(named):
+                fewest.append(len(seeds))
+                for own, value in zip(means, present, strict=True):
+                    own.append(value.mean(0))
+    if not fewest:
+        return [], 0
+    rows = [
+        [name, *(number(value, 4) for value in np.mean(own, axis=0)), str(min(fewest))]
+        for (name, _), own in zip(named, means, strict=True)
+    ]
+    return table(["", "MRR", "H@1", "H@3", "H@10", "seeds, at least"], rows), len(fewest)
 
 
 def ablation_rows(runs: Runs, whole: Row = METATKGR) -> list[tuple[str, Row]]:

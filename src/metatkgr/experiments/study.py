@@ -30,6 +30,7 @@ __all__ = [
     "is_range",
     "load_optuna",
     "open_study",
+    "sampler_of",
     "search_space",
     "suggest",
 ]
@@ -99,13 +100,7 @@ def open_study(search: Search, dataset: str) -> Any:
         "storage": _storage(search.storage),
         "pruner": optuna.pruners.MedianPruner(n_startup_trials=search.startup, n_warmup_steps=1),
     }
-    try:
-        study = optuna.create_study(**about, direction="maximize")
-        # By whoever made the study, and nobody else: two that look at once would both find it
-        # empty, and try the defaults twice.
-        _enqueue_the_defaults(study, search)
-    except optuna.exceptions.DuplicatedStudyError:
-        study = optuna.load_study(**about)
+    study = optuna.create_study(**about, direction="maximize", load_if_exists=True)
     asked = json.dumps(
         {"fixed": search.fixed, "preset": search.preset, "space": search_space(search)},
         sort_keys=True,
@@ -121,8 +116,29 @@ def open_study(search: Search, dataset: str) -> Any:
     return study
 
 
-def _enqueue_the_defaults(study: Any, search: Search) -> None:
-    """Let the first trial be the settings one has without a search: the result is never worse."""
+def sampler_of(study: Any, search: Search, number: int) -> Any:
+    """What draws the settings of a trial.
+
+    The first trial has the settings that one has without a search, so the result is never worse;
+    if it was lost, the next one has them. (Not by ``enqueue_trial``: in SQLite two workers that ask
+    at once both take the trial that waits.) The others are seeded by their numbers: workers that
+    start together do not draw the same settings, and a single one draws the same ones every time.
+    """
+    optuna = load_optuna()
+    drawn = optuna.samplers.TPESampler(
+        seed=search.seed * 100_003 + number, n_startup_trials=search.startup
+    )
+    earlier = [trial for trial in study.trials if trial.number < number]
+    defaults = _defaults(search)
+    if defaults is None or any(trial.state.name != "FAIL" for trial in earlier):
+        return drawn
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.PartialFixedSampler(defaults, drawn)
+
+
+def _defaults(search: Search) -> dict[str, Any] | None:
+    """The searched settings as they are without a search; None where they are out of range."""
     space = search_space(search)
     preset = "default" if search.preset == "tuned" else search.preset
     model = trainable(search.model, search.fixed, preset=preset)
@@ -134,8 +150,8 @@ def _enqueue_the_defaults(study: Any, search: Search) -> None:
             else values[name] in allowed
         )
         if not inside or (isinstance(values[name], float) and not math.isfinite(values[name])):
-            return
-    study.enqueue_trial({name: values[name] for name in space})
+            return None
+    return {name: values[name] for name in space}
 
 
 def suggest(trial: Any, name: str, values: tuple[Any, ...], settings_type: type[Any]) -> Any:

@@ -175,13 +175,15 @@ def _visibility(choice: Choice) -> list[Cell]:
     )
 
 
-def _ablations(model: str, changes: Iterable[tuple[str, str]]) -> Callable[[Choice], list[Cell]]:
+def _ablations(
+    model: str, changes: Iterable[tuple[str, str]], shots: Sequence[int] = (3,)
+) -> Callable[[Choice], list[Cell]]:
     """A model whole, and with each of some settings changed; fewer seeds of the latter."""
 
     def cells(choice: Choice) -> list[Cell]:
         if model not in _models(choice):
             return []
-        base = _grid(choice, [model], (3,), paper=False)
+        base = _grid(choice, [model], shots, paper=False)
         changed = []
         for key, value in changes:
             settings = tuple(sorted({**dict(choice.settings), key: value}.items()))
@@ -191,7 +193,7 @@ def _ablations(model: str, changes: Iterable[tuple[str, str]]) -> Callable[[Choi
     return cells
 
 
-_METATKGR_ABLATIONS = _ablations("metatkgr", [("variant", variant) for variant in VARIANTS])
+_VARIANTS = [("variant", variant) for variant in VARIANTS]
 
 
 def _only(
@@ -213,13 +215,13 @@ EXPERIMENTS: dict[str, Callable[[Choice], list[Cell]]] = {
     "1-shot": _shots(1),
     "2-shot": _shots(2),
     "detailed": _shots(1, 2, 3),
-    "ablations": _METATKGR_ABLATIONS,
+    "ablations": _ablations("metatkgr", _VARIANTS, _SHOTS_ORDER),
     "evidence-ablations": _ablations("evidence", EVIDENCE_PARTS),
     "cross-shot": _cross_shot,
     "visibility": _visibility,
     "over-time": _only(("YAGO", "ICEWS18"), (3,)),
     "training-time": _only(("YAGO",), (3,)),
-    "bound": lambda choice: [c for c in _METATKGR_ABLATIONS(choice) if not _is_ablation(c)],
+    "bound": _ablations("metatkgr", []),
     "datasets": lambda choice: [],
 }
 """Tables and figures by name, and the cells each needs."""

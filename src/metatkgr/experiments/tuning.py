@@ -22,6 +22,7 @@ from metatkgr.experiments.study import (
     ended,
     load_optuna,
     open_study,
+    sampler_of,
     search_space,
     suggest,
 )
@@ -166,11 +167,7 @@ def _work(
     space = search_space(search)
 
     def objective(trial: Any) -> float:
-        # Seeded by its number: workers that start together do not draw the same settings, and a
-        # single worker draws the same ones every time.
-        study.sampler = optuna.samplers.TPESampler(
-            seed=search.seed * 100_003 + trial.number, n_startup_trials=search.startup
-        )
+        study.sampler = sampler_of(study, search, trial.number)
         return _try(trial, search, facts, problem, space)
 
     while deadline is None or time.monotonic() < deadline:
