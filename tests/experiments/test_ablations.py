@@ -112,8 +112,11 @@ def test_ablations_of_metatkgr_are_averaged_over_the_cells_and_seeds_that_all_ha
 
     def cell(variant: str, shots: int, seed: int, mrr: float) -> Outcome:
         settings = (("variant", variant),) if variant else ()
-        metrics = dict.fromkeys(("mrr", "hits@1", "hits@3", "hits@10"), mrr)
-        result = {"metrics": {"static": {"all": metrics}}}
+        changed = dict.fromkeys(("mrr", "hits@1", "hits@3", "hits@10"), mrr)
+        metrics = {
+            name: {subset: values | changed for subset, values in subsets.items()}
+            for name, subsets in some.result["metrics"].items()
+        }
         row = Row("metatkgr", settings=settings)
         return replace(
             some,
@@ -121,7 +124,7 @@ def test_ablations_of_metatkgr_are_averaged_over_the_cells_and_seeds_that_all_ha
             train_shots=shots,
             test_shots=str(shots),
             seed=seed,
-            result=some.result | result,
+            result=some.result | {"metrics": metrics},
         )
 
     own = [
