@@ -20,6 +20,7 @@ from local_service import Command
 from metatkgr.data import catalog
 from metatkgr.experiments.outcomes import read_outcomes
 from metatkgr.experiments.report import read_statistics, results_page
+from metatkgr.experiments.search_table import read_searches
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -131,7 +132,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_the_results_page_is_made_from_the_results() -> None:
     results = ROOT / "results"
-    made = results_page(read_outcomes(results), read_statistics(results))
+    made = results_page(read_outcomes(results), read_statistics(results), read_searches(results))
     assert made == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert "paths` is above the published model in" in made
 

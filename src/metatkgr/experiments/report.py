@@ -27,6 +27,7 @@ from metatkgr.experiments.outcomes import Outcome, Row, read_outcomes
 from metatkgr.experiments.page import to_html
 from metatkgr.experiments.provenance import provenance
 from metatkgr.experiments.published import INCONSISTENCIES
+from metatkgr.experiments.search_table import read_searches, search_section
 from metatkgr.experiments.significance import ALPHA, Comparison, comparisons
 from metatkgr.experiments.special_tables import (
     ablation_average,
@@ -95,6 +96,7 @@ def read_statistics(folder: Path) -> list[dict[str, Any]]:
 def results_page(
     outcomes: Iterable[Outcome],
     statistics: Sequence[dict[str, Any]] = (),
+    searches: Sequence[dict[str, Any]] = (),
     *,
     origin: str = _OF_DOCS,
 ) -> str:
@@ -139,6 +141,7 @@ def results_page(
         lines += _evidence_ablations(runs, less_evidence)
     if calibrated := calibration_table(runs):
         lines += ["", *_CALIBRATION.splitlines(), "", *calibrated]
+    lines += search_section(searches)
     if statistics:
         lines += ["", "## Datasets", "", "In brackets: the paper's count."]
         lines += ["", *dataset_table(statistics)]
@@ -256,7 +259,8 @@ def write_report(
     outcomes, statistics = read_outcomes(source), read_statistics(source)
     runs = Runs(outcomes)
     written += write_figures(runs, out / "figures")
-    page = results_page(outcomes, statistics, origin=_OF_FOLDER if html else _OF_DOCS)
+    origin = _OF_FOLDER if html else _OF_DOCS
+    page = results_page(outcomes, statistics, read_searches(source), origin=origin)
     write_text(out / "results.md", page)
     written.append(out / "results.md")
     if html:
