@@ -61,7 +61,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
         "hidden": (0, 16, 32, 64),
-        "shrinkage": (1e-3, 1e-1, "log"),
+        "shrinkage": (1e-3, 3e-1, "log"),
         "support_share": (0.3, 3.0, "log"),
         "dimension": (0, 128),
     }

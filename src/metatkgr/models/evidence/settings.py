@@ -73,7 +73,7 @@ class EvidenceSettings:
     """Questions in a batch."""
     learning_rate: float = 0.005
     """Of Adam, for the weights of evidence."""
-    shrinkage: float = 0.1
+    shrinkage: float = 0.03
     """Pull of each relation's own weights towards the weights of all."""
     decay: float = 1e-3
     """Pull of the shared and the hidden weights towards zero."""
