@@ -44,8 +44,8 @@ def search_section(searches: Sequence[dict[str, Any]]) -> list[str]:
         "",
         "`metatkgr tune DATASET --model NAME`: MRR on **meta-validation**, 3-shot, seed 0, with",
         "the defaults (the first trial) and with the best of the trials, whose number (pruned ones",
-        "too) is in brackets. The best settings are the preset `tuned`; all tables above are made",
-        "with the defaults. An en dash: not searched.",
+        "too) is in brackets. The best settings are the preset `tuned`: rows that say so are made",
+        "with them, all others with the defaults. An en dash: not searched.",
         "",
         *table(["", *datasets], rows),
     ]
