@@ -9,6 +9,7 @@ import numpy as np
 from metatkgr.experiments.figure_style import LINES, MARKERS, new_figure
 from metatkgr.experiments.outcomes import FloatArray, Outcome
 from metatkgr.experiments.tables import METATKGR, Runs
+from metatkgr.training.tuned import TUNED
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -18,9 +19,12 @@ __all__ = ["bound_curve", "draw_bound", "draw_learning", "learning_curves"]
 
 
 def learning_curves(runs: Runs, dataset: str) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """For each trained row: epochs of its last phase, and the loss against the first one's."""
+    """For each trained row: epochs of its last phase, and the loss against the first one's.
+
+    Rows of the preset 'tuned' are left out: there are not as many marks as lines.
+    """
     lines = {}
-    for row in runs.rows(3):
+    for row in (row for row in runs.rows(3) if row.preset != TUNED):
         for run in runs.of(dataset, row, 3)[:1]:
             curves = [c for c in run.training.get("curve", []) if len(c.get("loss", [])) > 1]
             if curves:
