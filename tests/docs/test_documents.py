@@ -21,6 +21,7 @@ from metatkgr.data import catalog
 from metatkgr.experiments.outcomes import read_outcomes
 from metatkgr.experiments.report import read_statistics, results_page
 from metatkgr.experiments.search_table import read_searches
+from metatkgr.experiments.training_times import read_timings
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -132,7 +133,8 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_the_results_page_is_made_from_the_results() -> None:
     results = ROOT / "results"
-    made = results_page(read_outcomes(results), read_statistics(results), read_searches(results))
+    others = (read_statistics(results), read_searches(results), read_timings(results))
+    made = results_page(read_outcomes(results), *others)
     assert made == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert "paths` is above the published model in" in made
 

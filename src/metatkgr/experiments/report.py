@@ -51,6 +51,7 @@ from metatkgr.experiments.tables import (
     subset_tables,
     table,
 )
+from metatkgr.experiments.training_times import read_timings, times_section
 from metatkgr.files import read_json, write_json, write_text
 
 __all__ = ["read_statistics", "results_page", "write_report"]
@@ -97,6 +98,7 @@ def results_page(
     outcomes: Iterable[Outcome],
     statistics: Sequence[dict[str, Any]] = (),
     searches: Sequence[dict[str, Any]] = (),
+    timings: Sequence[dict[str, Any]] = (),
     *,
     origin: str = _OF_DOCS,
 ) -> str:
@@ -142,6 +144,7 @@ def results_page(
     if calibrated := calibration_table(runs):
         lines += ["", *_CALIBRATION.splitlines(), "", *calibrated]
     lines += search_section(searches)
+    lines += times_section(runs, timings)
     if statistics:
         lines += ["", "## Datasets", "", "In brackets: the paper's count."]
         lines += ["", *dataset_table(statistics)]
@@ -260,7 +263,8 @@ def write_report(
     runs = Runs(outcomes)
     written += write_figures(runs, out / "figures")
     origin = _OF_FOLDER if html else _OF_DOCS
-    page = results_page(outcomes, statistics, read_searches(source), origin=origin)
+    found = (statistics, read_searches(source), read_timings(source))
+    page = results_page(outcomes, *found, origin=origin)
     write_text(out / "results.md", page)
     written.append(out / "results.md")
     if html:
