@@ -26,17 +26,19 @@ CHANGED = ("support_share=0", "epochs=0")
 
 def test_each_part_is_left_out_with_three_seeds_beside_the_whole_with_five() -> None:
     cells = cells_for(["evidence-ablations"], Choice())
-    assert {(c.model, c.shots, c.visibility) for c in cells} == {("evidence", 3, "entity-split")}
-    found = Counter((c.dataset, ablation_of(c.model, c.settings)) for c in cells)
+    assert {(c.model, c.visibility) for c in cells} == {("evidence", "entity-split")}
+    found = Counter((c.dataset, c.shots, ablation_of(c.model, c.settings)) for c in cells)
     for dataset in ("YAGO", "WIKI", "ICEWS18"):
-        assert found.pop((dataset, None)) == 5
-        assert [found.pop((dataset, name)) for name in ABLATIONS["evidence"]] == [3] * 12
+        for shots in (1, 2, 3):
+            assert found.pop((dataset, shots, None)) == 5
+            names = ABLATIONS["evidence"]
+            assert [found.pop((dataset, shots, name)) for name in names] == [3] * 11
     assert not found
     assert len(Choice().seeds_of("evidence")) == 5
     assert "evidence-ablations" in EXPERIMENTS
     assert cells_for(["evidence-ablations"], Choice(models=("paths",))) == []
     quick = cells_for(["evidence-ablations"], quick_choice(Choice(models=("evidence",))))
-    assert Counter(c.seed for c in quick) == {0: 13, 1: 1}
+    assert Counter(c.seed for c in quick) == {0: 13, 1: 2}
 
 
 @pytest.mark.parametrize(("key", "value"), EVIDENCE_PARTS)

@@ -15,7 +15,6 @@ EVIDENCE_PARTS = (
     ("without", "frequency"),
     ("without", "age"),
     ("support_share", "0"),
-    ("mirrored_share", "1"),
     ("epochs", "0"),
     ("prior", "0"),
     ("members", "1"),

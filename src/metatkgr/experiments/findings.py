@@ -152,7 +152,7 @@ def ablation_findings(
 ) -> list[str]:
     """What leaving out a part changes; ``found`` compares the whole model with each ablation."""
     sentences = []
-    compared = {(c.dataset, c.other): c for c in found}
+    compared = {(c.dataset, c.other): c for c in found if c.shots == shots}
     for name, row in ablation_rows(runs, whole_row)[1:]:
         parts = []
         for dataset in runs.datasets:

@@ -135,10 +135,7 @@ def results_page(
     if len(ablation_rows(runs)) > 1:
         lines += ["", "## Ablations", "", "3-shot, `entity-split`, filter `static`."]
         lines += ["", *ablation_table(runs)]
-        average, cells = ablation_average(runs)
-        if cells > len(runs.datasets):
-            lines += ["", f"Mean over {cells} cells (datasets, and K of training and test), the"]
-            lines += ["seeds that all four have:", "", *average]
+        lines += _average(runs, METATKGR)
     if len(ablation_rows(runs, EVIDENCE)) > 1:
         lines += _evidence_ablations(runs, less_evidence)
     if calibrated := calibration_table(runs):
@@ -178,7 +175,21 @@ def _cross_shot(runs: Runs) -> list[str]:
 def _ablated(runs: Runs, whole: Row) -> list[Comparison]:
     """A model compared with its own ablations."""
     own = [outcome for outcome in runs.outcomes if outcome.row.model == whole.model]
-    return comparisons(own, whole, shots=(3,), ablations=True)
+    return comparisons(own, whole, shots=runs.shots(), ablations=True)
+
+
+def _average(runs: Runs, whole: Row) -> list[str]:
+    """What the parts of a model are worth on the whole, where more than one K was run."""
+    average, cells = ablation_average(runs, whole)
+    if cells <= len(runs.datasets):
+        return []
+    return [
+        "",
+        f"Mean over {cells} cells (datasets, and K of training and test), the seeds that all rows",
+        "have:",
+        "",
+        *average,
+    ]
 
 
 def _evidence_ablations(runs: Runs, found: Sequence[Comparison]) -> list[str]:
@@ -192,6 +203,7 @@ def _evidence_ablations(runs: Runs, found: Sequence[Comparison]) -> list[str]:
         "comparisons (Holm).",
         "",
         *evidence_ablation_table(runs, found),
+        *_average(runs, EVIDENCE),
     ]
 
 

@@ -40,7 +40,6 @@ _MISSING_PART = {
     "without=frequency": "counts of the place are not seen",
     "without=age": "ages of candidates are not seen",
     "support_share=0": "nothing is learned from the newest supports",
-    "mirrored_share=1": "support facts are asked from their other end too",
     "epochs=0": "nothing is learned: weights as they start, near the rules",
     "prior=0": "PageRank is not added to what was learned",
     "members=1": "one set of weights",
@@ -104,15 +103,15 @@ def ablation_table(runs: Runs, shots: int = 3) -> list[str]:
     return table(["", *runs.datasets], rows)
 
 
-def ablation_average(runs: Runs) -> tuple[list[str], int]:
-    """The mean over all cells (datasets and K) of MetaTKGR and of its ablations.
+def ablation_average(runs: Runs, whole: Row = METATKGR) -> tuple[list[str], int]:
+    """The mean over all cells (datasets and K) of a model and of its ablations.
 
     A cell counts where all of them have a run of the same seed; only such seeds count.
 
     Returns:
         The table, empty where there is no such cell; and the number of cells.
     """
-    named = ablation_rows(runs)
+    named = ablation_rows(runs, whole)
     means: list[list[FloatArray]] = [[] for _ in named]
     fewest: list[int] = []
     for dataset in runs.datasets:

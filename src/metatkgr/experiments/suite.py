@@ -216,7 +216,7 @@ EXPERIMENTS: dict[str, Callable[[Choice], list[Cell]]] = {
     "2-shot": _shots(2),
     "detailed": _shots(1, 2, 3),
     "ablations": _ablations("metatkgr", _VARIANTS, _SHOTS_ORDER),
-    "evidence-ablations": _ablations("evidence", EVIDENCE_PARTS),
+    "evidence-ablations": _ablations("evidence", EVIDENCE_PARTS, _SHOTS_ORDER),
     "cross-shot": _cross_shot,
     "visibility": _visibility,
     "over-time": _only(("YAGO", "ICEWS18"), (3,)),

@@ -127,31 +127,6 @@ def test_each_support_fact_is_foretold_from_the_earlier_ones_only() -> None:
     assert len(lessons(problem, replace(few, support_share=0.0))) == 1
 
 
-@pytest.mark.parametrize("repeats_first", [True, False])
-def test_support_facts_can_be_asked_from_their_other_end_too(repeats_first: bool) -> None:
-    problem = Problem.of(simulate(facts=3000, seed=5), shots=3)
-    half = len(problem.known.relations)
-    chosen = EvidenceSettings(train_queries=9, earlier_queries=0, repeats_first=repeats_first)
-    others = lessons(problem, chosen)
-    mirrored = lessons(problem, replace(chosen, mirrored_share=1.0))[len(others) :]
-    assert sum(len(lesson.queries) for lesson in mirrored) > 3
-    for lesson in mirrored:
-        own = lesson.supports
-        columns = (own.entity, own.relation, own.other, own.time)
-        facts = list(zip(*(column.tolist() for column in columns), strict=True))
-        q = lesson.queries
-        columns = (q.entity, q.relation, q.time, lesson.answer)
-        for e, r, t, x in zip(*(column.tolist() for column in columns), strict=True):
-            assert e in own.entity
-            assert (x, (r + half) % (2 * half), e, t) in facts
-            # Otherwise the answer would be visible.
-            assert (e, r, x, t) not in facts
-            # Not the first fact of x.
-            assert facts.index((x, (r + half) % (2 * half), e, t)) > facts.index(
-                next(fact for fact in facts if fact[0] == x)
-            )
-
-
 def test_where_repeats_are_first_only_novel_answers_are_learned_from() -> None:
     problem = Problem.of(simulate(facts=2000, seed=5), shots=3)
     chosen = EvidenceSettings(train_queries=100, earlier_queries=100, support_queries=30)
@@ -240,11 +215,8 @@ def test_what_is_learned_from_holds_no_query_of_later_splits() -> None:
             s.entity.tolist(), s.relation.tolist(), s.other.tolist(), s.time.tolist(), strict=True
         )
     }
-    half = len(facts.relations)
-    mirrored = {(x, (r + half) % (2 * half), e, t) for e, r, x, t in given_facts}
-    for number, lesson in enumerate(
-        lessons(problem, EvidenceSettings(train_queries=50, earlier_queries=0, mirrored_share=1.0))
-    ):
+    few = EvidenceSettings(train_queries=50, earlier_queries=0)
+    for number, lesson in enumerate(lessons(problem, few)):
         q = lesson.queries
         asked = zip(
             q.entity.tolist(),
@@ -256,7 +228,7 @@ def test_what_is_learned_from_holds_no_query_of_later_splits() -> None:
         if number == 0:
             assert set(lesson.answer.tolist()) <= allowed
         else:
-            assert set(asked) <= given_facts | mirrored
+            assert set(asked) <= given_facts
 
 
 def test_earlier_entities_are_taken_as_new_and_show_nothing_but_known_facts() -> None:

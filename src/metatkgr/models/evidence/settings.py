@@ -60,10 +60,6 @@ class EvidenceSettings:
     support_share: float = 1.0
     """Weight of a support fact (to be foretold from the entity's earlier ones) against that of a
     meta-train query; 0: supports are not learned from."""
-    mirrored_share: float = 0.0
-    """Weight of a support fact asked from its other end, where that is a new entity too (who will
-    be the next player of this new team?), against that of other support facts; 0: none. They help
-    where answers are as young as in a support, and hurt later (``docs/experiments.md``)."""
     missed_share: float = 0.0
     """Weight of a question whose answer nothing points at (it is put among the candidates all the
     same) against that of others; 0: they are not learned from. They teach to doubt all evidence."""
@@ -105,7 +101,6 @@ class EvidenceSettings:
         for name in (
             "shrinkage",
             "support_share",
-            "mirrored_share",
             "missed_share",
             "prior",
             "decay",

@@ -1,9 +1,8 @@
 """Learning how far to trust each kind of evidence, from questions whose answers are known.
 
 Two sources: queries of meta-train tasks; and the supports of *all* new entities, the newest too,
-each fact to be foretold from the entity's earlier ones and, where its other end is new too, from
-that end. The newest supports are what a model can know of the present: relations that hardly
-existed when meta-train entities appeared occur in them.
+each fact to be foretold from the entity's earlier ones. The newest supports are what a model can
+know of the present: relations that hardly existed when meta-train entities appeared occur in them.
 """
 
 from __future__ import annotations
@@ -91,9 +90,6 @@ def lessons(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list
     if settings.support_share:
         for visible, supports in _all_supports(problem):
             found += _of_supports(visible, supports, settings, generator)
-    if settings.support_share and settings.mirrored_share:
-        for visible, supports in _all_supports(problem):
-            found.append(_mirrored(visible, supports, settings, generator))
     return [lesson for lesson in found if len(lesson.queries)]
 
 
@@ -157,38 +153,6 @@ def _of_supports(
         rows = np.sort(generator.permutation(rows)[: settings.support_queries])
         found.append(Lesson(visible, before, asked[rows], answer[rows], settings.support_share))
     return found
-
-
-def _mirrored(
-    visible: VisibleFacts,
-    supports: Supports,
-    settings: EvidenceSettings,
-    generator: np.random.Generator,
-) -> Lesson:
-    """Support facts asked from their other end, where that is a new entity of the same split.
-
-    Most queries are of this kind: their answers are new entities with a few facts. An owner's
-    first fact is left out: nothing of it was visible before.
-    """
-    entities, relations = len(visible.entities), 2 * len(visible.relations)
-    first = np.searchsorted(supports.entity, supports.entity)
-    new = np.zeros(entities, bool)
-    new[supports.entity] = True
-    rows = np.flatnonzero((np.arange(len(supports)) > first) & new[supports.other])
-    back = (supports.relation[rows] + relations // 2) % relations
-    asked = Queries(supports.other[rows], back, supports.time[rows])
-    answer = supports.entity[rows]
-    # What stands in e's own support is visible to its questions: no question at all.
-    if settings.repeats_first:
-        known = _linked(History(visible, supports), asked, answer)
-    else:
-        own = set(zip(*(column.tolist() for column in _columns(supports)), strict=True))
-        mine = (asked.entity, asked.relation, answer, asked.time)
-        facts = zip(*(column.tolist() for column in mine), strict=True)
-        known = np.array([fact in own for fact in facts], bool)
-    picked = np.sort(generator.permutation(np.flatnonzero(~known))[: settings.support_queries])
-    weight = settings.support_share * settings.mirrored_share
-    return Lesson(visible, supports, asked[picked], answer[picked], weight)
 
 
 def _linked(history: History, asked: Queries, answer: IntArray) -> npt.NDArray[np.bool_]:
