@@ -95,6 +95,14 @@ def test_names_and_paths_in_a_run_lead_nowhere(tmp_path: Path) -> None:
     assert load_run(folder).facts.name == FACTS.name
 
 
+def test_a_setting_that_is_gone_is_told_with_its_file(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run")
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("dimension = 4", "dimensions = 4"))
+    with pytest.raises(DataError, match=r"config\.toml: .*'dimensions'.* train again"):
+        load_run(folder)
+
+
 def test_settings_that_ask_for_all_the_memory_are_refused_before_it_is_taken(
     tmp_path: Path,
 ) -> None:

@@ -28,7 +28,7 @@ from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.shots import Shots
 from metatkgr.data.visibility import Visibility
-from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.files import read_json, read_toml, write_json, write_text
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
@@ -129,7 +129,12 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     folder = Path(folder)
     config = load_config(folder)
     facts = _load_graph(folder)
-    model = create(config.model, config.settings, device=device)
+    try:
+        model = create(config.model, config.settings, device=device)
+    except SettingsError as error:
+        raise DataError(
+            f"{folder / 'config.toml'}: {error} If another version of metatkgr wrote it, train again"
+        ) from None
     if not isinstance(model, TrainableModel):
         raise DataError(f"{folder}: the model {config.model!r} has no weights")
     path = folder / "model.safetensors"
