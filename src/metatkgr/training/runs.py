@@ -133,7 +133,8 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
         model = create(config.model, config.settings, device=device)
     except SettingsError as error:
         raise DataError(
-            f"{folder / 'config.toml'}: {error} If another version of metatkgr wrote it, train again"
+            f"{folder / 'config.toml'}: {error} "
+            "If it was written by another version of metatkgr, train again"
         ) from None
     if not isinstance(model, TrainableModel):
         raise DataError(f"{folder}: the model {config.model!r} has no weights")
