@@ -21,6 +21,7 @@ from metatkgr.models.evidence.combination import (
     contributions,
     initial_weights,
     lifted,
+    opinions,
     penalty,
 )
 from metatkgr.models.evidence.features import FEATURES, OF_KIND
@@ -28,7 +29,7 @@ from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.public import Public
 from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import KINDS, EvidenceSettings
-from metatkgr.models.evidence.training import lessons, transfer_shares
+from metatkgr.models.evidence.training import Examples, answer_loss, lessons, transfer_shares
 from references import ENTITIES, RELATIONS, graphs
 
 GENERATOR = torch.Generator().manual_seed(4)
@@ -65,6 +66,35 @@ def test_a_score_is_the_formula() -> None:
             walk = features[question, candidate, FEATURES.index("far_place")]
             expected = sum(said) / len(said) + 0.7 * walk
             torch.testing.assert_close(scores[question, candidate], expected)
+
+
+def test_the_loss_is_that_of_the_candidates_that_count() -> None:
+    weights = some_weights(hidden=3)
+    examples = Examples(
+        torch.randn(3, 4, len(FEATURES), generator=GENERATOR),
+        torch.tensor([[True, True, False, True], [True] * 4, [True, False, False, False]]),
+        torch.tensor([1, 3, 0]),
+        torch.tensor([1.0, 0.0, 0.5]),
+    )
+    wanted = torch.tensor(0.0)
+    for features, mask, relation, weight in zip(*examples, strict=True):
+        said = opinions(weights, features[mask].unsqueeze(0), relation.unsqueeze(0))
+        wanted = wanted - weight * torch.log_softmax(said, 2)[:, 0, 0].sum() / 1.5
+    assert torch.allclose(answer_loss(weights, examples), wanted, rtol=1e-5)
+    # A question without weight may hold anything, and questions without any weight teach nothing.
+    features = examples.features.clone()
+    features[1] = 1e9
+    assert torch.equal(
+        answer_loss(weights, examples._replace(features=features)), answer_loss(weights, examples)
+    )
+    nothing = examples._replace(weight=torch.zeros(3))
+    weights["evidence.shared"].requires_grad_(True)
+    loss = answer_loss(weights, nothing)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss == 0
+    gradient = weights["evidence.shared"].grad
+    assert gradient is not None
+    assert not gradient.any()
 
 
 def test_contributions_of_linear_weights_add_up_to_the_score() -> None:

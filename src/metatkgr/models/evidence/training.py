@@ -7,7 +7,7 @@ know of the present: relations that hardly existed when meta-train entities appe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from metatkgr.models.evidence.reader import Candidates, Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import WHOLE, Loss, Part
 
-__all__ = ["CombinationPhase", "transfer_shares"]
+__all__ = ["CombinationPhase", "Examples", "answer_loss", "transfer_shares"]
 
 _AT_ONCE = 256
 _OF_ONE_LINK = 3
@@ -166,6 +166,26 @@ def _columns(supports: Supports) -> tuple[IntArray, ...]:
     return supports.entity, supports.relation, supports.other, supports.time
 
 
+def answer_loss(weights: Mapping[str, Tensor], examples: Examples) -> Tensor:
+    r"""Cross-entropy of the answer among the candidates that count, a weighted mean over questions.
+
+    .. math:: \frac{1}{\sum_i \omega_i} \sum_i \omega_i \sum_m
+        \Bigl( \log \sum_{x} e^{s_m(x)} - s_m(a_i) \Bigr)
+
+    Summed over the members m: each learns as if it were alone. Candidates that do not count, and
+    questions without weight, are not computed: of real lessons that is half of all rows.
+    """
+    weighty = torch.nonzero(examples.weight > 0).squeeze(1)
+    features, mask, relation, weight = (column[weighty] for column in examples)
+    question, candidate = torch.nonzero(mask, as_tuple=True)
+    rows = features[question, candidate].unsqueeze(1)
+    found = opinions(weights, rows, relation[question]).squeeze(2)
+    scores = found.new_full((len(found), *mask.shape), torch.finfo(found.dtype).min / 2)
+    scores[:, question, candidate] = found
+    each = -torch.log_softmax(scores, 2)[..., 0].sum(0)
+    return (each * weight).sum() / weight.sum().clamp(min=1e-6)
+
+
 class CombinationPhase:
     """Learns the weights of evidence by the cross-entropy of the answer among its candidates.
 
@@ -208,12 +228,7 @@ class CombinationPhase:
         """Cross-entropy of the answer among the candidates that count."""
         assert self._examples is not None
         rows = batch[part.of(len(batch))]
-        features, mask, relation, weight = (column[rows] for column in self._examples)
-        scores = opinions(self.weights, features, relation)
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2)
-        # Summed over members: each learns as if it were alone.
-        each = -torch.log_softmax(scores, 2)[..., 0].sum(0)
-        value = (each * weight).sum() / weight.sum().clamp(min=1e-6)
+        value = answer_loss(self.weights, Examples(*(column[rows] for column in self._examples)))
         return Loss(value + penalty(self.weights, self.settings), {}, part.share(len(batch)))
 
     @torch.no_grad()
