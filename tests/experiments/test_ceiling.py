@@ -23,6 +23,7 @@ from metatkgr.experiments.ceiling_tables import read_ceilings, tables
 from metatkgr.experiments.outcomes import read_outcomes
 from metatkgr.graph.novelty import novel_answers
 from metatkgr.models.evidence.combination import initial_weights
+from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -116,6 +117,21 @@ def test_rivals_are_neither_true_answers_nor_counted_twice(novel: Novel, asked: 
     assert (rule_ranks(asked, rows) >= 1).all()
 
 
+def test_vectors_are_learned_first_where_they_are_evidence(
+    tasks: Tasks, problem: Problem, novel: Novel, asked: Asked
+) -> None:
+    column = FEATURES.index("similar")
+    assert not asked.features[..., column].any()
+    some = dataclasses.replace(FEW, dimension=4, translation_epochs=2, similar=3)
+    found = read_evidence(tasks, problem, novel, some, torch.device("cpu"))
+    similar = found.features[..., column]
+    assert (similar < 0).all()
+    random = dataclasses.replace(some, translation_rate=1e-9)
+    start = read_evidence(tasks, problem, novel, random, torch.device("cpu"))
+    # What was learned puts the answers, the first candidates, higher than chance does.
+    assert similar[:, 0].mean() > start.features[:, 0, column].mean()
+
+
 def test_halves_share_no_entity(asked: Asked) -> None:
     one, other = halves(asked, np.arange(len(asked.entity)))
     assert not set(asked.entity[one]) & set(asked.entity[other])
@@ -137,7 +153,11 @@ def test_a_ceiling_is_marked_as_such_and_no_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ceilings, "MARKS", (4, 8))
-    monkeypatch.setattr(ceilings, "EvidenceSettings", lambda: FEW)
+    monkeypatch.setattr(
+        ceilings,
+        "EvidenceSettings",
+        lambda dimension: dataclasses.replace(FEW, dimension=dimension),
+    )
     out = tmp_path / "world.json"
     arguments = ["world:2500:3", "--shots", "2", "--questions", "60"]
     told = main([*arguments, "--quarter", "--out", str(out)])

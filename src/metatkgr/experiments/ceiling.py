@@ -209,6 +209,7 @@ def main(arguments: Iterable[str]) -> str:
     parser.add_argument("dataset", help="a dataset's name or a file of facts")
     parser.add_argument("--shots", type=int, default=3)
     parser.add_argument("--questions", type=int, default=12_000, help="novel questions, at most")
+    parser.add_argument("--dimension", type=int, default=0, help="of vectors as evidence; 0: none")
     parser.add_argument("--quarter", action="store_true", help="fit on a quarter too")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--device", default="cpu")
@@ -218,6 +219,7 @@ def main(arguments: Iterable[str]) -> str:
         Tasks.build(facts, shots=chosen.shots),
         Problem.of(facts, shots=chosen.shots),
         questions=chosen.questions,
+        settings=EvidenceSettings(dimension=chosen.dimension),
         quarter=chosen.quarter,
         device=chosen.device,
     )

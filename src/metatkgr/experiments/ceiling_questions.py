@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import transfer_shares
+from metatkgr.training.loop import train
 
 __all__ = ["POINTERS", "Asked", "Novel", "draw_novel", "read_evidence"]
 
@@ -112,13 +114,17 @@ def read_evidence(
         tasks: of meta-test.
         problem: the training problem of the same facts.
         novel: questions of these tasks.
-        settings: how many candidates.
+        settings: how many candidates; whether there are vectors, which are learned first.
         device: where to compute.
     """
-    model = EvidenceModel(settings, device=device)
-    relations = len(tasks.facts.relations)
-    model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
-    model.weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
+    model = EvidenceModel(dataclasses.replace(settings, epochs=0), device=device)
+    if settings.dimension:
+        with torch.enable_grad():
+            train(model, problem, seed=0)
+    else:
+        relations = len(tasks.facts.relations)
+        model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
+        model.weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
     reader = model.prepare(tasks.visible).adapt(tasks.supports).reader_
     history = History(tasks.visible, tasks.supports, device)
     pagerank = PageRank(tasks.visible, tasks.supports, device)
@@ -133,7 +139,7 @@ def read_evidence(
             torch.from_numpy(np.ascontiguousarray(column)).to(device)
             for column in (queries.relation, queries.time, novel.answer[rows], queries.entity)
         )
-        found = reader.read(queries, None, answer)
+        found = reader.read(queries, model.similar(queries), answer)
         row, dropped = _other_true(true, rows, answer)
         table = torch.zeros(len(queries), reader.entities, dtype=torch.bool, device=device)
         table[row, dropped] = True

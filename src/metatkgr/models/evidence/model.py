@@ -78,7 +78,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
         """Vectors of one fact each, weights, vectors of all K."""
         settings, weights = self.settings, self.weights
         weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
-        own = CombinationPhase(weights, problem, settings, self.device, self._similar)
+        own = CombinationPhase(weights, problem, settings, self.device, self.similar)
         if not settings.dimension:
             return [own]
         return [
@@ -125,7 +125,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
         relation, time = (
             torch.from_numpy(column).to(self.device) for column in (queries.relation, queries.time)
         )
-        found = self.reader_.read(queries, self._similar(queries), None)
+        found = self.reader_.read(queries, self.similar(queries), None)
         counts = self.reader_.history.place_counts(queries).float()
         frequency = _FREQUENCY * counts / (1 + counts.amax(1, keepdim=True))
         scores = _NO_EVIDENCE + (found.share + _NO_SHARE).log() + frequency
@@ -167,13 +167,13 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
         relation = torch.from_numpy(queries.relation).to(self.device)
         candidate = candidate.to(self.device)
         with torch.no_grad():
-            found = self.reader_.read(queries, self._similar(queries), candidate)
+            found = self.reader_.read(queries, self.similar(queries), candidate)
         features = found.features[:, :1]
         parts = contributions(self.weights, features, relation)[:, 0].cpu()
         return weighed_reasons(self.reader_.history, queries, candidate, parts)
 
-    def _similar(self, queries: Queries) -> Tensor | None:
-        """(Q, E) log-softmax of the translation scores."""
+    def similar(self, queries: Queries) -> Tensor | None:
+        """(Q, E) log-softmax of the translation scores; None where there are no vectors."""
         if not self.settings.dimension:
             return None
         entity, relation = self.weights["entity"], self.weights["relation"]
