@@ -105,6 +105,13 @@ def test_the_table_says_what_a_part_is_worth(outcomes: list[Outcome]) -> None:
     lines = "\n".join(evidence_ablation_table(Runs(own), [worse]))
     assert "; -0.100\\* (-0.120 to -0.080)" in lines
     assert "; +0.050 |" in lines
+    # More than one K: the mean over all cells is told too.
+    both = [*own, *(replace(o, train_shots=1, test_shots="1") for o in own)]
+    assert evidence_findings(Runs(both), found)[3] == (
+        "In the mean over 2 cells (datasets and K), 1 of 2 ablations of `evidence` lower the MRR; "
+        "they change it by -0.1000 (`support_share=0`) to +0.0500 (`epochs=0`)."
+    )
+    assert len(said) == 3
 
 
 def test_ablations_of_metatkgr_are_averaged_over_the_cells_and_seeds_that_all_have(

@@ -9,7 +9,7 @@ from metatkgr.experiments.curve_figures import bound_curve
 from metatkgr.experiments.outcomes import Row, row_order
 from metatkgr.experiments.published import PUBLISHED
 from metatkgr.experiments.significance import ALPHA, Comparison
-from metatkgr.experiments.special_tables import ablation_rows
+from metatkgr.experiments.special_tables import ablation_means, ablation_rows
 from metatkgr.experiments.suite import RULES
 from metatkgr.experiments.tables import (
     BETTER,
@@ -183,6 +183,16 @@ def evidence_findings(runs: Runs, found: Sequence[Comparison]) -> list[str]:
             f"Of {len(found)} comparisons of {EVIDENCE.label} with an ablation of it, {worse} show "
             f"the ablation significantly worse and {better} significantly better (corrected p < "
             f"{ALPHA})."
+        )
+    means, cells = ablation_means(runs, EVIDENCE)
+    if len(means) > 1 and len(cells) > len(runs.datasets):
+        (_, whole), *others = means.items()
+        change = sorted((float(mean[0] - whole[0]), name) for name, mean in others)
+        pays = sum(by < 0 for by, _ in change)
+        told = f"{change[0][0]:+.4f} (`{change[0][1]}`) to {change[-1][0]:+.4f} (`{change[-1][1]}`)"
+        sentences.append(
+            f"In the mean over {len(cells)} cells (datasets and K), {pays} of {len(change)} "
+            f"ablations of {EVIDENCE.label} lower the MRR; they change it by {told}."
         )
     return sentences
 

@@ -25,6 +25,7 @@ from metatkgr.experiments.tables import (
 
 __all__ = [
     "ablation_average",
+    "ablation_means",
     "ablation_rows",
     "ablation_table",
     "calibration_table",
@@ -104,12 +105,24 @@ def ablation_table(runs: Runs, shots: int = 3) -> list[str]:
 
 
 def ablation_average(runs: Runs, whole: Row = METATKGR) -> tuple[list[str], int]:
+    """The table of :func:`ablation_means`, empty where there is none; and the number of cells."""
+    means, fewest = ablation_means(runs, whole)
+    rows = [
+        [name, *(number(value, 4) for value in mean), str(min(fewest))]
+        for name, mean in means.items()
+    ]
+    heads = ["", "MRR", "H@1", "H@3", "H@10", "seeds, at least"]
+    return (table(heads, rows) if rows else []), len(fewest)
+
+
+def ablation_means(runs: Runs, whole: Row = METATKGR) -> tuple[dict[str, FloatArray], list[int]]:
     """The mean over all cells (datasets and K) of a model and of its ablations.
 
     A cell counts where all of them have a run of the same seed; only such seeds count.
 
     Returns:
-        The table, empty where there is no such cell; and the number of cells.
+        (4,) MRR and Hits@1, 3, 10 by what the ablation is called, the whole model first, nothing
+        where there is no such cell; and of each cell how many seeds it has.
     """
     named = ablation_rows(runs, whole)
     means: list[list[FloatArray]] = [[] for _ in named]
@@ -125,12 +138,9 @@ def ablation_average(runs: Runs, whole: Row = METATKGR) -> tuple[list[str], int]
                 for own, value in zip(means, present, strict=True):
                     own.append(value.mean(0))
     if not fewest:
-        return [], 0
-    rows = [
-        [name, *(number(value, 4) for value in np.mean(own, axis=0)), str(min(fewest))]
-        for (name, _), own in zip(named, means, strict=True)
-    ]
-    return table(["", "MRR", "H@1", "H@3", "H@10", "seeds, at least"], rows), len(fewest)
+        return {}, []
+    named_means = zip(named, means, strict=True)
+    return {name: np.mean(own, axis=0) for (name, _), own in named_means}, fewest
 
 
 def ablation_rows(runs: Runs, whole: Row = METATKGR) -> list[tuple[str, Row]]:
