@@ -21,7 +21,7 @@ def trained(model: str, seed: int, seconds: float, epochs: int) -> Outcome:
 
 def timed(seconds: float, **changed: Any) -> dict[str, Any]:
     usual = {"dataset": "YAGO", "model": "regcn", "shots": 3, "preset": "default", "settings": {}}
-    return {**usual, "seconds": seconds, "epochs": 7, **changed}
+    return {**usual, "seconds": seconds, "epochs": 7, "beside": 4, **changed}
 
 
 def test_the_longest_training_counts_and_only_the_same_model_with_its_defaults() -> None:
@@ -38,6 +38,7 @@ def test_the_longest_training_counts_and_only_the_same_model_with_its_defaults()
     lines = times_section(runs, [timed(60), timed(72.2), *others])
     assert "| `regcn` | 233 (30); **72 (7)** |" in lines
     assert "| `lan` | 5 (1) |" in lines
+    assert any(line.startswith("4 others beside it") for line in lines)
     assert not any("renet" in line for line in lines), "no training of it in the grid"
 
 
@@ -56,5 +57,5 @@ def test_a_file_without_times_is_named(tmp_path: Path, content: Any) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"bad\.json holds no times of trainings"):
         read_timings(tmp_path)
-    path.write_text(json.dumps({"variants": [timed(1)]}))
-    assert read_timings(tmp_path) == [timed(1)]
+    path.write_text(json.dumps({"variants": [timed(1), timed(2)]}))
+    assert read_timings(tmp_path) == [timed(1, beside=1), timed(2, beside=1)]

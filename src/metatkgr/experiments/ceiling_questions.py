@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +116,7 @@ def read_evidence(
         settings: how many candidates; whether there are vectors, which are learned first.
         device: where to compute.
     """
-    model = EvidenceModel(dataclasses.replace(settings, epochs=0), device=device)
+    model = EvidenceModel(replace(settings, epochs=0), device=device)
     if settings.dimension:
         with torch.enable_grad():
             train(model, problem, seed=0)

@@ -2,7 +2,8 @@
 
 Cells of a grid share the hardware, which says little of a training alone. Files below
 ``results/timings`` hold trainings that had few others beside them (``metatkgr reproduce 3-shot
---models … --workers N``, then ``python -m metatkgr.experiments.variants OUT/cells --out FILE``).
+--models … --workers N``, then ``python -m metatkgr.experiments.variants OUT/cells --out FILE``):
+those of one file ran side by side.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SHOTS = 3
 
 
 def read_timings(folder: Path) -> list[dict[str, Any]]:
-    """The trainings of the files below ``folder/timings``."""
+    """The trainings of the files below ``folder/timings``; ``beside``: how many others ran."""
     found: list[dict[str, Any]] = []
     for path in sorted((folder / "timings").glob("*.json")):
         content = read_json(path)
@@ -33,7 +34,7 @@ def read_timings(folder: Path) -> list[dict[str, Any]]:
                 f"{path} holds no times of trainings: write it with "
                 "python -m metatkgr.experiments.variants CELLS --out FILE"
             )
-        found += runs
+        found += [run | {"beside": len(runs) - 1} for run in runs]
     return found
 
 
@@ -62,8 +63,9 @@ def times_section(runs: Runs, timings: Sequence[dict[str, Any]]) -> list[str]:
         "",
         f"Seconds of the longest {_SHOTS}-shot training of all seeds with default settings,",
         "`entity-split`, and its epochs, in the grid, where up to fifteen others shared the",
-        "hardware. **Bold**: the same model, one seed, with six others beside it",
-        "(`results/timings`), an upper bound for a training alone.",
+        "hardware. **Bold**: the same model, one seed, with at most",
+        f"{max(run['beside'] for run in timings)} others beside it (`results/timings`), an upper "
+        "bound for a training alone.",
         "",
         *table(["", *runs.datasets], rows),
     ]
