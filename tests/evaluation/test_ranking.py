@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
+from metatkgr.evaluation import filters
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.evaluation.filters import FILTERS, TrueAnswers, true_answers
 from metatkgr.evaluation.ranking import NonFiniteScoreError, check_finite, filtered_ranks
@@ -62,13 +63,15 @@ def test_evaluation_equals_brute_force(facts: Facts, visibility: str, shots: int
         assert result.novel[row] == (scores[query.answer][0] == -1)
 
 
-@given(facts=graphs())
+@given(facts=graphs(), block=st.sampled_from([1, 2, 7, 1 << 20]))
 @settings(max_examples=100, deadline=None)
-def test_filters_equal_brute_force(facts: Facts) -> None:
+def test_filters_equal_brute_force(facts: Facts, block: int) -> None:
     tasks = Tasks.build(facts, shots=1)
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=1, visibility="entity-split", split=3)
     for name in FILTERS:
-        table = true_answers(facts, tasks.questions, name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(filters, "_BLOCK", block)
+            table = true_answers(facts, tasks.questions, name)
         for row, query in enumerate(queries_of(tasks)):
             q = int(tasks.answers.question[row])
             found = table.entity[int(table.start[q]) : int(table.stop[q])].tolist()

@@ -54,7 +54,6 @@ def load_fuzzers() -> dict[str, Fuzzer]:
     from fuzz import (  # noqa: F401
         appends,
         configs,
-        disk_runs,
         ingested,
         readers,
         records,

@@ -24,14 +24,16 @@ from fuzz.mutation import (
 from metatkgr.data import sources
 from metatkgr.data.large.append import append, compact
 from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.split import StoredSplit
 from metatkgr.data.large.store import FactStore
-from metatkgr.data.periods import Period
 from metatkgr.data.statistics import DatasetStatistics
+from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import Supports
 from metatkgr.data.world import simulate
 from metatkgr.errors import UnknownNameError
-from metatkgr.evaluation.on_disk import TableScorer, evaluate_on_disk
+from metatkgr.evaluation.evaluator import evaluate
+from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.graph.stored import IndexGrowth, has_index, index_of, open_index
+from metatkgr.models import create
 
 __all__ = ["KINDS", "damaged_folder", "forged_file", "whole_folder"]
 
@@ -140,6 +142,8 @@ def _use(rng: random.Random, folder: Path, use: int) -> None:
         DatasetStatistics.of(facts).to_json()
         repr(facts)
         facts.describe(len(facts) - 1)
+        evaluation = evaluate(create("recurrency"), Tasks.build(facts, shots=1).sample(40))
+        assert all(bool((ranks >= 1).all()) for ranks in evaluation.ranks.values())
     elif use == 1:
         for names in (store.entities, store.relations):
             number = rng.randrange(len(names))
@@ -154,10 +158,9 @@ def _use(rng: random.Random, folder: Path, use: int) -> None:
         assert index.entities == len(store.entities)
         assert index.relations == 2 * len(store.relations)
     elif use == 3 and has_index(store):
-        split = StoredSplit(store, shots=1)
-        asked = split.tasks(Period.META_TEST, 40).tasks
-        sizes = len(store.entities), len(store.relations)
-        tables = (torch.rand(size, 4, generator=torch.Generator()) for size in sizes)
+        nobody = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
+        roots = torch.arange(min(40, len(store.entities)))
         with index_of(store) as index:
-            evaluation = evaluate_on_disk(TableScorer(*tables), asked, index)
-        assert all(bool((ranks >= 1).all()) for ranks in evaluation.ranks.values())
+            sampler = BreadthFirstSampler(index, nobody, budget=4)
+            around = sampler.sample(roots, torch.full_like(roots, store.steps))
+        assert around.mask.any()

@@ -40,7 +40,6 @@ PARTS = (
     "ingest",
     "index",
     "sample",
-    "step, TransE",
     "step, MetaTKGR",
     "evaluate",
     "predict",
@@ -52,7 +51,6 @@ EXPLAINED = {
     "index": "counted into buckets and each bucket radix-sorted: no comparisons, three passes",
     "sample": "a binary search among all links and reads of a few cache lines; beyond the caches "
     "each read is a miss",
-    "step, TransE": "only the rows of the batch are touched; beyond the caches each is a miss",
     "step, MetaTKGR": "only the neighbours and rows of the batch's tasks are touched",
     "evaluate": "every question scores every entity, and entities are about 4 in 100 facts",
     "predict": "one question scores every entity; appending the newcomer's facts costs nothing",

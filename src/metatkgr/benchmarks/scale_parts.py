@@ -19,9 +19,10 @@ from torch import Tensor
 
 from metatkgr.data.large.ingest import ingest
 from metatkgr.data.large.store import FactStore
+from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
-from metatkgr.evaluation.filters import FILTERS
-from metatkgr.evaluation.in_blocks import best_in_blocks, ranks_in_blocks, true_answers_of
+from metatkgr.evaluation.filters import FILTERS, true_answers
+from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.graph.build import build_index
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.layers import GrowingIndex
@@ -32,15 +33,13 @@ from metatkgr.models.metatkgr.losses import LossSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.metatkgr.task_facts import PaddedFacts
 from metatkgr.models.translation import relation_vectors, score_all
-from metatkgr.training.row_table import RowTable
-from metatkgr.training.triples_on_disk import DiskTriples, DiskTripleSettings
 
 __all__ = ["PARTS", "WORLD", "Clock"]
 
 _DIMENSION = 64
 _BUDGET = 16
 _NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
-WORLD, _STORE, _INDEX, _TABLES = "world.parquet", "facts", "index.safetensors", "tables"
+WORLD, _STORE, _INDEX = "world.parquet", "facts", "index.safetensors"
 
 
 @dataclass
@@ -115,32 +114,12 @@ def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     return found, "neighbour"
 
 
-@_part("step, TransE")
-def _triple_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
-    """Batches of 1,024 facts, tables on disk."""
-    shutil.rmtree(folder / _TABLES, ignore_errors=True)
-    settings = DiskTripleSettings(dimension=_DIMENSION)
-    learning = DiskTriples(FactStore(folder / _STORE), folder / _TABLES, settings)
-    batches = learning.batches()
-    seen = 0
-    for number, batch in enumerate(batches):
-        if number < 5:
-            learning.step(*batch)
-            continue
-        if number == 55:
-            break
-        with clock:
-            learning.step(*batch)
-        seen += len(batch[0])
-    return max(seen, 1), "fact"
-
-
 @_part("step, MetaTKGR")
 def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Batches of 32 tasks, 3 supports and 8 queries each, neighbours from the mapped index."""
     store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
     sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
-    tables = _tables(folder)
+    tables = _tables(store)
     generator = torch.Generator().manual_seed(0)
     settings = EncoderSettings(dimension=_DIMENSION, message="gate", dropout=0.0)
     encoder = {k: v.requires_grad_() for k, v in initial_encoder(settings, generator).items()}
@@ -174,22 +153,18 @@ def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 @_part("evaluate")
 def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """64 questions: all entities scored by translation, both filters."""
-    store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
-    tables = _tables(folder)
+    store = FactStore(folder / _STORE)
+    facts_, tables = store.facts(), _tables(store)
     generator = torch.Generator().manual_seed(0)
     for number in range(2):
         entity, relation, answer, when = _drawn(store, 64, generator)
         vector = relation_vectors(tables["relation"], relation)
         points = tables["entity"][entity] + vector
         with clock if number else Clock():
-            filters = [true_answers_of(index, entity, relation, when, name) for name in FILTERS]
-            ranks_in_blocks(
-                _scores(points, tables["entity"]),
-                index.entities,
-                torch.arange(len(entity)),
-                answer,
-                filters,
-            )
+            asked = Queries(entity.numpy(), relation.numpy(), when.numpy())
+            filters = [true_answers(facts_, asked, name) for name in FILTERS]
+            scores = score_all(points, tables["entity"])
+            filtered_ranks(scores, torch.arange(len(entity)), answer, filters)
     return 64, "question"
 
 
@@ -198,7 +173,7 @@ def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Newcomers with 3 facts: append them, place them, read around them, rank all entities."""
     store = FactStore(folder / _STORE)
     index = GrowingIndex(GraphIndex.open(folder / _INDEX))
-    tables = _tables(folder)
+    tables = _tables(store)
     known, now = len(store.entities), store.steps - 1
     generator = torch.Generator().manual_seed(0)
     sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
@@ -213,13 +188,8 @@ def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
             vector = relation_vectors(tables["relation"], relation)
             place = (tables["entity"][other] - vector).mean(0)
             sampler.sample(new[:1], time_[:1] + 1, own=False)
-            best_in_blocks(_scores(place[None] + vector[:1], tables["entity"]), known, 10)
+            score_all(place[None] + vector[:1], tables["entity"]).topk(min(10, known))
     return newcomers, "newcomer"
-
-
-def _scores(points: Tensor, table: Tensor) -> Callable[[int, int], Tensor]:
-    """Translation scores of a range of candidates for (Q, d) points."""
-    return lambda low, high: score_all(points, table[low:high])
 
 
 def _drawn(
@@ -243,10 +213,10 @@ def _padded(store: FactStore, tasks: int, count: int, generator: torch.Generator
     return PaddedFacts(entity, relation, answer, negatives, several, when, every)
 
 
-def _tables(folder: Path) -> dict[str, Tensor]:
-    """The mapped tables that the part ``step, TransE`` has made."""
-    where = folder / _TABLES
+def _tables(store: FactStore) -> dict[str, Tensor]:
+    """Vectors of all entities and relations; drawn, since time does not hang on their values."""
+    generator = torch.Generator().manual_seed(0)
     return {
-        name: RowTable(where / f"{name}.safetensors", _DIMENSION).all()
-        for name in ("entity", "relation")
+        "entity": torch.randn(len(store.entities), _DIMENSION, generator=generator),
+        "relation": torch.randn(len(store.relations), _DIMENSION, generator=generator),
     }

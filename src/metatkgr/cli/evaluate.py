@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -55,17 +54,9 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            help="Of a run that was trained with --on-disk: ask so many questions, drawn evenly; "
-            "1000 without it. Of other runs all are asked.",
-        ),
-    ] = None,
-    moved: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="FOLDER",
-            help="Of a run that was trained with --on-disk: where its folder of facts is now, if "
-            "it has moved.",
+            metavar="N",
+            help="Ask only so many questions of the split, drawn evenly by the seed, each with all "
+            "its answers; else all.",
         ),
     ] = None,
     set_: options.SetValues = None,
@@ -88,7 +79,7 @@ def evaluate(
     *,
     reading: Reading,
 ) -> None:
-    """Rank all queries of a split under both filters.
+    """Rank the queries of a split under both filters: all of them, or those of a sample.
 
     Models without weights (recurrency, paths, and oracle on a simulated world) need nothing but
     data; a model with weights is named by the run it was trained into.
@@ -98,28 +89,9 @@ def evaluate(
     from metatkgr.errors import SettingsError
     from metatkgr.models import DEFAULT_MODEL, create
     from metatkgr.models.trainable import TrainableModel
-    from metatkgr.training.disk_run import is_disk_run
     from metatkgr.training.runs import is_run, load_run
 
     console = console_for(json_out)
-    if is_disk_run(data):
-        if reading.fields or set_ or model or cluster or calibration:
-            raise SettingsError(
-                f"{data} is a run on disk: its model, settings and facts are chosen already, it "
-                "is evaluated in one process, and without --calibration"
-            )
-        conditions = {"split": split, "shots": shots, "visibility": visibility, "seed": seed}
-        given = {"details": details, "data": moved, **conditions}
-        _evaluate_on_disk(data, questions or 1000, json_out, **given)
-        return
-    if questions is not None:
-        raise SettingsError(
-            "--questions is for runs that were trained with --on-disk; here all questions are asked"
-        )
-    if moved is not None:
-        raise SettingsError(
-            "--data is for runs that were trained with --on-disk; others hold their facts"
-        )
     where = "cpu" if cluster else options.choose_device(device)
     settings = options.parse_assignments(set_ or [])
     chosen: Any
@@ -154,6 +126,7 @@ def evaluate(
         split,
         seed or 0,
         loaded,
+        questions=questions,
         details=details,
         ranked=_on_cluster(cluster, workers, device),
     )
@@ -161,6 +134,11 @@ def evaluate(
     if known is not None:
         result["trained_shots"] = known
         _tell_shots(known, result["shots"], console)
+    if questions is not None:
+        console.print(
+            f"Asked {result['questions']:,} questions: {result['queries']:,} of the split's "
+            f"{result['queries_of_split']:,} queries."
+        )
     console.print(
         "Ranks are over all entities, ties at their mean; intervals by bootstrap over entities; "
         "seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in result["seconds"].items())
@@ -191,23 +169,6 @@ def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) 
     return found
 
 
-def _evaluate_on_disk(folder: str, questions: int, json_out: str | None, **conditions: Any) -> None:
-    """A run whose graph and tables are on disk."""
-    from metatkgr.training.on_disk import report_on_disk
-
-    console = console_for(json_out)
-    with growing_bar(folder) as update:
-        result = report_on_disk(Path(folder), questions=questions, update=update, **conditions)
-    console.print(metric_table(result))
-    _tell_shots(result["trained_shots"], result["shots"], console)
-    console.print(
-        f"Asked {result['questions']:,} questions ({result['queries']:,} of "
-        f"{result['queries_of_split']:,} queries) of the facts in {result['data']}. Ranks are over "
-        "all entities, ties at their mean; intervals by bootstrap over entities."
-    )
-    emit_json(json_out, result)
-
-
 def _tell_shots(known: int | str, shots: int | str, console: Console) -> None:
     if known != shots:
         console.print(
@@ -226,6 +187,7 @@ def evaluation_of(
     seed: int,
     loaded: float = 0.0,
     *,
+    questions: int | None = None,
     details: bool = False,
     ranked: Any = None,
 ) -> dict[str, Any]:
@@ -241,6 +203,7 @@ def evaluation_of(
             visibility=visibility,
             split=split,
             seed=seed,
+            questions=questions,
             loaded=loaded,
             details=details,
             progress=update,

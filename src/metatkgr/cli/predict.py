@@ -124,10 +124,8 @@ def _forecaster(
     from metatkgr.forecasting.forecaster import Forecaster
     from metatkgr.models import DEFAULT_MODEL, create
     from metatkgr.models.trainable import TrainableModel
-    from metatkgr.training.disk_run import refuse_disk_run
     from metatkgr.training.runs import is_run
 
-    refuse_disk_run(data)
     if is_run(data):
         if model or shots or reading.fields:
             raise SettingsError(f"{data} is a run: its model, shots and facts are chosen already")

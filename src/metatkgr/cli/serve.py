@@ -124,10 +124,8 @@ def _forecaster(
     from metatkgr.models import DEFAULT_MODEL, create
     from metatkgr.models.trainable import TrainableModel
     from metatkgr.serving.quality import QualitySettings
-    from metatkgr.training.disk_run import refuse_disk_run
     from metatkgr.training.runs import is_run, load_config, load_run
 
-    refuse_disk_run(data)
     where = options.choose_device(device)
     makers: dict[str, Callable[[], Any]] = {}
     if is_run(data):

@@ -55,14 +55,6 @@ def train(
     track_to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write these curves into DIR instead.")
     ] = None,
-    on_disk: Annotated[
-        bool,
-        typer.Option(
-            "--on-disk",
-            help="Leave graph and tables on disk; DATA is a folder made by `metatkgr data ingest … "
-            "--index`. TransE and MetaTKGR.",
-        ),
-    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
     ] = False,
@@ -84,29 +76,6 @@ def train(
     from metatkgr.training.distributed import processes, was_restarted
     from metatkgr.training.fitting import check_folder, configure, learn, save_run, trainable
     from metatkgr.training.tracking import Tracker
-
-    if on_disk:
-        refused = {
-            "--preset": preset != "default",
-            "--precision": precision not in ("auto", "float32"),
-            "--device": device not in ("auto", "cpu"),
-            "--track": track or track_to is not None,
-            "options for reading": bool(reading.fields),
-        }
-        _train_on_disk(
-            data,
-            out,
-            [name for name, given in refused.items() if given],
-            options.parse_assignments(set_ or []),
-            resume,
-            json_out,
-            model=model,
-            shots=shots,
-            test_shots=test_shots,
-            visibility=visibility,
-            seed=seed,
-        )
-        return
 
     # torchrun repeats the command as it was when it replaces a lost process.
     resume = resume or was_restarted()
@@ -150,45 +119,6 @@ def train(
     console.print(metric_table(result))
     console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
     emit_json(json_out, result | {"run": str(out), "epochs": len(lines)})
-
-
-def _train_on_disk(
-    data: str,
-    out: Path,
-    refused: list[str],
-    settings: dict[str, str],
-    resume: bool,
-    json_out: str | None,
-    **protocol: Any,
-) -> None:
-    """The same for a graph that stays on disk."""
-    from metatkgr.data.large.store import FactStore
-    from metatkgr.errors import SettingsError
-    from metatkgr.models.base import parse_settings
-    from metatkgr.training.disk_settings import disk_settings
-    from metatkgr.training.on_disk import configure_on_disk, train_on_disk
-
-    if refused:
-        raise SettingsError(f"--on-disk goes without {' and '.join(refused)}")
-    if not FactStore.is_at(data):
-        raise SettingsError(
-            f"--on-disk needs a folder of facts: metatkgr data ingest {data} --out FOLDER --index, "
-            "then metatkgr train FOLDER --on-disk"
-        )
-    chosen = parse_settings(disk_settings(protocol["model"]), settings)
-    run = configure_on_disk(FactStore(data), chosen, **protocol)
-    console = console_for(json_out)
-    with growing_bar(f"{run.model}, {run.dataset}") as update:
-        result = train_on_disk(
-            out,
-            run,
-            resume=resume,
-            progress=lambda line: console.print(_progress(line)),
-            update=update,
-        )
-    console.print(metric_table(result))
-    console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
-    emit_json(json_out, result | {"run": str(out), "epochs": run.settings.epochs})
 
 
 def _progress(line: dict[str, Any]) -> str:

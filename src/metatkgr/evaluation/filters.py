@@ -1,25 +1,30 @@
 """Which other answers are true, and therefore not counted against a ranking.
 
 ``static`` drops other x with (e, r, x) true at any time, ``time`` those true at the very same time.
-Built by sorting and searching over the whole graph; no loop over facts or questions.
+Built by sorting and searching over the whole graph, a block of its facts at a time: besides the
+true answers themselves it takes the memory of a block, also where the facts are mapped from a file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts
+from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import VisibleFacts
 from metatkgr.graph.ragged import pack
 
 __all__ = ["FILTERS", "TrueAnswers", "true_answers"]
 
 FILTERS = ("static", "time")
 """The two filters; both are always reported."""
+
+
+_BLOCK = 1 << 20
+"""Facts looked through at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +53,37 @@ def true_answers(facts: Facts, questions: Queries, name: str) -> TrueAnswers:
     """
     if name not in FILTERS:
         raise ValueError(f"unknown filter {name!r}; choose one of {FILTERS}")
-    links = VisibleFacts.of(facts)
-    relations, entities, steps = 2 * len(facts.relations), len(facts.entities), facts.steps
+    relations, entities, steps = len(facts.relations), len(facts.entities), facts.steps
     timed = name == "time"
 
-    def group(source: Tensor, relation: Tensor, time: Tensor) -> Tensor:
-        columns = [(source, entities), (relation, relations)]
-        return pack(*columns, (time, steps)) if timed else pack(*columns)
+    def group(source: IntArray, relation: IntArray, time: IntArray) -> Tensor:
+        """One key for the questions that share their true answers."""
+        columns = [(torch.from_numpy(source), entities)]
+        columns.append((torch.from_numpy(relation), 2 * relations))
+        return pack(*columns, (torch.from_numpy(time), steps)) if timed else pack(*columns)
 
-    asked = group(*map(torch.from_numpy, (questions.entity, questions.relation, questions.time)))
-    groups, row = torch.unique(asked, return_inverse=True)
+    groups, row = torch.unique(
+        group(questions.entity, questions.relation, questions.time), return_inverse=True
+    )
     if len(groups) == 0:
         nothing = torch.zeros(0, dtype=torch.int64)
         return TrueAnswers(nothing, nothing, nothing)
-    known = group(*map(torch.from_numpy, (links.source, links.relation, links.time)))
-    place = torch.searchsorted(groups, known).clamp_(max=len(groups) - 1)
-    relevant = groups[place] == known
-    # Numbered groups keep this key small whatever the graph: at most questions x entities.
-    target = torch.from_numpy(links.target)[relevant]
-    cell = torch.unique(pack((place[relevant], len(groups)), (target, entities)))
+    cells = []
+    for begin in range(0, len(facts), _BLOCK):
+        rows = slice(begin, begin + _BLOCK)
+        columns = (facts.subject[rows], facts.relation[rows], facts.object[rows], facts.time[rows])
+        subject, relation, other, time = map(np.asarray, columns)
+        # Every fact answers from both of its ends.
+        for source, slot, target in (
+            (subject, relation, other),
+            (other, relation + relations, subject),
+        ):
+            known = group(source, slot, time)
+            place = torch.searchsorted(groups, known).clamp_(max=len(groups) - 1)
+            relevant = groups[place] == known
+            # Numbered groups keep this key small whatever the graph: at most questions x entities.
+            answer = torch.from_numpy(target)[relevant]
+            cells.append(pack((place[relevant], len(groups)), (answer, entities)))
+    cell = torch.unique(torch.cat(cells))
     bounds = torch.searchsorted(cell, torch.arange(len(groups) + 1) * entities)
     return TrueAnswers(bounds[:-1][row], bounds[1:][row], cell % entities)

@@ -76,7 +76,7 @@ def test_words_that_do_not_go_together_are_told(tmp_path: Path, run: Run) -> Non
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_training_on_disk_is_that_of_the_whole(tmp_path: Path, run: Run) -> None:
+def test_a_training_on_a_grown_folder_is_that_on_the_whole(tmp_path: Path, run: Run) -> None:
     """The ranks of a run on a folder that has grown are those on the folder made at once."""
     write_world(tmp_path / "world.csv", WorldSettings(facts=1500))
     head, *lines = (tmp_path / "world.csv").read_text().splitlines()
@@ -93,7 +93,7 @@ def test_a_training_on_disk_is_that_of_the_whole(tmp_path: Path, run: Run) -> No
     told = []
     for place in (grown, whole):
         out = tmp_path / f"run-{place.name}"
-        words = ("--model", "transe", "--on-disk", "--set", "epochs=1", "--set", "dimension=8")
+        words = ("--model", "transe", "--set", "epochs=1", "--set", "dimension=8")
         trained = run("train", place, *words, "--out", out)
         assert trained.code == 0, trained.err
         told.append(json.loads(run("evaluate", out, "--json", "-").out)["metrics"])
