@@ -49,8 +49,9 @@ audit: $(VENV)/.installed-dev $(VENV)/audit/bin/pip-audit
 	cd tests && ../$(BIN)/python -m audit.packages
 	$(VENV)/audit/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
+# `make bench BENCH="read-csv --quick"` measures one thing, in small.
 bench: $(VENV)/.installed-dev
-	$(BIN)/metatkgr bench
+	$(BIN)/python -m benchmarks $(BENCH)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,29 @@ def _one_thread() -> None:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Call the command line as ``main`` would."""
+    return _caller(main, "metatkgr", monkeypatch, capsys)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The same for ``python -m benchmarks``."""
+    from benchmarks.__main__ import main as measure
+
+    return _caller(measure, "benchmarks", monkeypatch, capsys)
+
+
+def _caller(
+    program: Callable[[], object],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*words: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["metatkgr", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
         try:
-            main()
+            program()
             code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from audit.packages import BESIDE
 
 ROOT = Path(__file__).parent.parent
 
 
 BLOCKED = """
 import sys
+import tomllib
 sys.modules.update(dict.fromkeys({names!r}))
 """
 """Python's own way to say that a module is not to be found."""
@@ -67,3 +72,16 @@ def test_an_unknown_public_name_is_an_attribute_error() -> None:
     assert set(metatkgr.__all__) <= set(dir(metatkgr))
     for name in metatkgr.__all__:
         assert getattr(metatkgr, name) is not None
+
+
+def test_the_wheel_holds_the_package_and_nothing_beside_it() -> None:
+    setuptools = pytest.importorskip("setuptools")
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (where,) = told["tool"]["setuptools"]["packages"]["find"]["where"]
+    packages = setuptools.find_packages(str(ROOT / where))
+    assert {name.partition(".")[0] for name in packages} == {"metatkgr"}
+    for path in (ROOT / where).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                top = node.module.partition(".")[0]
+                assert top not in BESIDE, f"{path} imports {top}, which is not in the wheel"

@@ -16,6 +16,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent.parent
+BESIDE = ("benchmarks",)
+"""Folders of code that are not in the wheel."""
 FREE = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|HPND|Unlicense|CC0|Zlib|0BSD|"
     r"Historical Permission|Public Domain|CNRI",
@@ -53,9 +55,10 @@ def declared() -> dict[str, list[Requirement]]:
 
 
 def imported() -> dict[str, set[str]]:
-    """Top-level modules that the package imports from elsewhere, with the files that do."""
+    """Top-level modules imported from elsewhere, with the files that do."""
     found: dict[str, set[str]] = {}
-    for path in (ROOT / "src").rglob("*.py"):
+    ours = {"metatkgr", *BESIDE}
+    for path in (path for folder in ("src", *BESIDE) for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = []
             if isinstance(node, ast.Import):
@@ -64,7 +67,7 @@ def imported() -> dict[str, set[str]]:
                 names = [node.module]
             for name in names:
                 top = name.partition(".")[0]
-                if top != "metatkgr" and top not in sys.stdlib_module_names:
+                if top not in ours and top not in sys.stdlib_module_names:
                     found.setdefault(top, set()).add(str(path.relative_to(ROOT)))
     return found
 

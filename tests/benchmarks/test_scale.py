@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks import scale, scale_parts, scale_process
 from command_line import Run
-from metatkgr.benchmarks import scale, scale_parts, scale_process
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.file import write_world
 from metatkgr.errors import MetaTKGRError, SettingsError
@@ -98,9 +98,9 @@ def test_a_part_that_fails_is_told(tmp_path: Path) -> None:
         scale.measure([10_000], tmp_path)
 
 
-def test_what_cannot_be_measured_is_refused(run: Run) -> None:
+def test_what_cannot_be_measured_is_refused(bench: Run) -> None:
     with pytest.raises(SettingsError, match="at least 10,000"):
         scale.sizes_up_to(500)
-    shown = run("bench", "--scale", "--quick")
+    shown = bench("--scale", "--quick")
     assert shown.code == 2
     assert "leave out" in shown.err

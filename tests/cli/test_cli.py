@@ -18,7 +18,7 @@ from metatkgr.version import __version__
 def test_help_names_every_command(run: Run) -> None:
     shown = run("--help")
     assert shown.code == 0
-    for command in ("demo", "data", "evaluate", "bench"):
+    for command in ("demo", "data", "evaluate", "compare"):
         assert command in shown.out
     for command in ("list", "fetch", "stats", "plot", "simulate"):
         assert command in run("data", "--help").out
@@ -168,15 +168,6 @@ def test_data_plot_draws_two_figures(run: Run, tmp_path: Path) -> None:
     assert all(Path(file).stat().st_size > 1000 for file in files)
 
 
-def test_bench_runs_everything_quickly(run: Run) -> None:
-    shown = run("bench", "--quick", "--repeats", 1, "--json", "-")
-    assert shown.code == 0, shown.err
-    names = [m["name"] for m in json.loads(shown.out)["measurements"]]
-    assert "read CSV with names" in names
-    assert "filter and rank" in names
-    assert "peak memory of evaluate" in names
-
-
 def test_skipped_rows_are_reported_in_a_file(run: Run, tmp_path: Path) -> None:
     path, report = tmp_path / "events.csv", tmp_path / "report.json"
     run("data", "simulate", "--facts", 3000, "--out", path)
@@ -210,7 +201,6 @@ def test_skipped_rows_are_reported_in_a_file(run: Run, tmp_path: Path) -> None:
         (["data", "stats", "world:10"], "at least 200 facts"),
         (["data", "simulate", "--out", "world.xlsx"], ".parquet"),
         (["data", "fetch", "FREEBASE"], "unknown dataset"),
-        (["bench", "reed-csv"], "did you mean 'read-csv'"),
     ],
 )
 def test_a_mistake_is_told_in_one_message_with_exit_code_2(
@@ -251,22 +241,3 @@ def test_an_unwritable_target_is_an_error_not_a_traceback(run: Run, tmp_path: Pa
     shown = run("evaluate", "world:3000", "--json", tmp_path / "file" / "result.json")
     assert shown.code == 2
     assert "cannot write" in shown.err
-
-
-def test_sampling_is_compared_with_tgm_lib_where_it_is_installed(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tgm", reason="tgm-lib is not installed")
-
-    def measured() -> list[dict[str, object]]:
-        shown = run("bench", "sample", "--quick", "--repeats", 1, "--json", "-")
-        assert shown.code == 0, shown.err
-        rows = json.loads(shown.out)["measurements"]
-        return [row for row in rows if row["name"].startswith("sample recent")]
-
-    # The benchmark itself demands the same neighbours of both.
-    assert all("tgm-lib" in str(row["against"]) and row["ratio"] for row in measured())
-    monkeypatch.setitem(sys.modules, "tgm", None)
-    (alone,) = measured()
-    assert alone["ratio"] is None
-    assert "tgm-lib is not installed" in str(alone["note"])

@@ -37,6 +37,8 @@ def commands(document: Path) -> list[str]:
     return [line for line in lines if line.startswith(("metatkgr ", "curl ", "python "))]
 
 
+IMPORTABLE = os.pathsep.join(str(Path(place).absolute()) for place in (ROOT, *sys.path))
+"""Also what is not in the wheel: documents run it from the folder of the repository."""
 WITH_COMMANDS = [document for document in DOCUMENTS if commands(document)]
 WITH_PYTHON = [document for document in DOCUMENTS if blocks(document, "python")]
 
@@ -80,7 +82,13 @@ class Services:
         line = re.sub("^curl ", "curl --fail-with-body --show-error ", line)
         line = re.sub("^python ", f"{shlex.quote(sys.executable)} ", line)
         done = subprocess.run(
-            line, shell=True, cwd=self._folder, capture_output=True, text=True, check=False
+            line,
+            shell=True,
+            cwd=self._folder,
+            env=os.environ | {"PYTHONPATH": IMPORTABLE},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 

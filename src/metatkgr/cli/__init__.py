@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from metatkgr.cli.bench import bench as bench_command
 from metatkgr.cli.compare import compare as compare_command
 from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
@@ -41,7 +41,6 @@ app.command("compare")(compare_command)
 app.command("tune")(tune_command)
 app.command("reproduce")(reproduce_command)
 app.command("serve")(serve_command)
-app.command("bench")(bench_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,10 +61,10 @@ def _options(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
 
 
-def main() -> None:
+def main(program: Callable[[], object] = app) -> None:
     """Run the command line; an error that is the input's fault is one message and exit code 2."""
     try:
-        app()
+        program()
     except MetaTKGRError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""What ``metatkgr bench --scale`` measures at each size.
+"""What ``python -m benchmarks --scale`` measures at each size.
 
 A part is a function of a folder, a number of facts and a clock; it finds in the folder what the
 parts before it have made, lets the clock run during what is to be measured, and says how many of

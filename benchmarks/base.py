@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["Measurement", "Workload", "available", "benchmark", "best_time"]
+__all__ = ["ROOT", "Measurement", "Workload", "available", "benchmark", "best_time"]
 
 T = TypeVar("T")
+ROOT = Path(__file__).parent.parent
+"""The folder of the repository: from there, this package can be imported by other processes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ _REGISTRY: dict[str, Benchmark] = {}
 
 
 def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
-    """Decorator: make a benchmark known to ``metatkgr bench``."""
+    """Decorator: make a benchmark known to ``python -m benchmarks``."""
 
     def keep(function: Benchmark) -> Benchmark:
         _REGISTRY[name] = function

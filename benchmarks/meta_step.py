@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from metatkgr.benchmarks.base import Measurement, Workload, benchmark, best_time
+from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, query_loss, task_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings, Hop, Tree, initial_encoder

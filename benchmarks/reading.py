@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from metatkgr.benchmarks.base import Measurement, Workload, benchmark, best_time
+from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.readers import read_facts
 from metatkgr.data.world import WorldSettings

@@ -1,4 +1,4 @@
-"""``metatkgr bench``: speed and memory, beside a reference in the same run."""
+"""``python -m benchmarks``: speed and memory, beside a reference in the same run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
+from metatkgr.cli import main as run_program
 from metatkgr.cli import options
 from metatkgr.cli.output import console_for, emit_json, plain_table
 from metatkgr.errors import SettingsError
 
-__all__ = ["bench"]
+__all__ = ["bench", "main"]
+
+_PROGRAM = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+@_PROGRAM.command()
 def bench(
     names: Annotated[
         list[str] | None, typer.Argument(help="Which benchmarks; all when none is named.")
@@ -51,7 +55,7 @@ def bench(
             raise SettingsError("--scale measures all parts: leave out the names and --quick")
         _scale(largest, folder, figures, json_out)
         return
-    from metatkgr.benchmarks import Measurement, Workload, available
+    from benchmarks import Measurement, Workload, available
     from metatkgr.errors import UnknownNameError
 
     known = available()
@@ -93,7 +97,7 @@ def _machine() -> dict[str, Any]:
 
 def _scale(largest: int, folder: Path | None, figures: Path | None, json_out: str | None) -> None:
     """Growth curves."""
-    from metatkgr.benchmarks.scale import (
+    from benchmarks.scale import (
         draw,
         in_microseconds,
         measure,
@@ -125,3 +129,12 @@ def _scale(largest: int, folder: Path | None, figures: Path | None, json_out: st
         for file in save_figure(draw(rows), figures):
             console.print(str(file))
     emit_json(json_out, {**_machine(), "threads": 1, "growth": rows, "measurements": results})
+
+
+def main() -> None:
+    """Run the command line; what is wrong is told as ``metatkgr`` tells it."""
+    run_program(_PROGRAM)
+
+
+if __name__ == "__main__":
+    main()

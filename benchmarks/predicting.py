@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metatkgr.benchmarks.base import Measurement, Workload, benchmark, best_time
+from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data import catalog, sources
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.forecaster import Forecaster

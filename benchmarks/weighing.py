@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from metatkgr.benchmarks.base import Measurement, Workload, benchmark, best_time
+from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.models.evidence.combination import initial_weights, learned, opinions
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from metatkgr.benchmarks.base import Measurement, Workload, benchmark, best_time
+from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data.problem import Problem
 from metatkgr.data.world import simulate
 from metatkgr.models.baselines.regcn import REGCN, EvolutionPhase, REGCNSettings, StepBatch

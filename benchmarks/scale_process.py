@@ -1,6 +1,6 @@
-"""Do the parts of ``metatkgr bench --scale`` at one size, each in a process of its own.
+"""Do the parts of ``python -m benchmarks --scale`` at one size, each in a process of its own.
 
-``python -m metatkgr.benchmarks.scale_process FOLDER FACTS`` does all parts that have not left their
+``python -m benchmarks.scale_process FOLDER FACTS`` does all parts that have not left their
 numbers in FOLDER yet, as ``PART.json``.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from metatkgr.benchmarks.scale_parts import PARTS, WORLD, Clock
+from benchmarks.scale_parts import PARTS, WORLD, Clock
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.file import write_world
 from metatkgr.files import write_json

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.base import ROOT
 from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.files import atomic_path
 
@@ -89,13 +90,13 @@ def measure(
 
 
 def _in_a_process(place: Path, size: int, progress: Callable[[str], None] | None) -> None:
-    words = [sys.executable, "-m", "metatkgr.benchmarks.scale_process", str(place), str(size)]
+    words = [sys.executable, "-m", "benchmarks.scale_process", str(place.absolute()), str(size)]
     # One thread: on a machine that does anything else besides, threads wait for each other.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=said, text=True, env=environment
+            words, stdout=subprocess.PIPE, stderr=said, text=True, env=environment, cwd=ROOT
         ) as child,
     ):
         for part in child.stdout or ():

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from metatkgr.benchmarks.base import Measurement, Workload, benchmark
+from benchmarks.base import ROOT, Measurement, Workload, benchmark
 
 __all__ = ["main", "two_processes"]
 
@@ -27,7 +27,7 @@ _TRANSE = {
     "settings": {"epochs": 3, "batch_size": 2048, "validate_every": 3},
 }
 _QUICK = {"model": "transe", "facts": 1000, "settings": {"epochs": 3, "dimension": 8}}
-_COMMAND = "from metatkgr.benchmarks.two_processes import main; main()"
+_COMMAND = "from benchmarks.two_processes import main; main()"
 
 
 class _Best(NamedTuple):
@@ -83,6 +83,7 @@ def _train(plan: dict[str, Any], count: int) -> _Best:
             env=os.environ | shared | {"RANK": str(number), "LOCAL_RANK": str(number)},
             stdout=subprocess.PIPE,
             text=True,
+            cwd=ROOT,
         )
         for number in range(count)
     ]

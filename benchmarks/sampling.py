@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.benchmarks.base import Measurement, Workload, benchmark, best_time
+from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data import catalog, sources
 from metatkgr.data.tasks import Tasks
 from metatkgr.graph.index import GraphIndex
