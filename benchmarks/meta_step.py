@@ -9,11 +9,10 @@ from torch import Tensor
 
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.graph.sampler import Neighbours
+from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, query_loss, task_loss
-from metatkgr.models.metatkgr.encoder import EncoderSettings, Hop, Tree, initial_encoder
-from metatkgr.models.metatkgr.losses import LossSettings
-from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.metatkgr.task_facts import PaddedFacts, TaskFacts
+from metatkgr.models.metatkgr.encoder import EncoderSettings, initial_encoder
+from metatkgr.models.metatkgr.task_batch import TaskBatch, TaskFacts
 
 __all__ = ["meta_step"]
 
@@ -21,7 +20,6 @@ _ENTITIES, _RELATIONS, _STEPS = 10_000, 20, 200
 _RATE = 0.01
 _SUPPORTS, _QUERIES, _NEIGHBOURS = 3, 8, 16
 _TASKS, _MANY = 64, 1024
-_LOSS = LossSettings()
 
 
 @benchmark("meta-step")
@@ -66,11 +64,11 @@ def _batched(
         batch.rows(parameters),
         batch.support,
         settings,
-        _LOSS,
+        ranking_loss,
         learning_rate=_RATE,
         support_rows=batch.support_rows,
     )
-    loss = query_loss(adapted, batch.query, settings, _LOSS).mean()
+    loss = query_loss(adapted, batch.query, settings, ranking_loss).mean()
     return dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
 
 
@@ -82,22 +80,22 @@ def _looped(
     losses = []
     for task in range(len(batch)):
         inner = {**encoder_part(parameters), **{key: value[task] for key, value in rows.items()}}
-        fitted = task_loss(inner, _one(batch.support, task), settings, _LOSS)
+        fitted = task_loss(inner, _one(batch.support, task), settings, ranking_loss)
         gradients = torch.autograd.grad(fitted, list(inner.values()), create_graph=True)
         moved = {
             key: value - _RATE * gradient
             for (key, value), gradient in zip(inner.items(), gradients, strict=True)
         }
-        losses.append(task_loss(moved, _one(batch.query, task), settings, _LOSS))
+        losses.append(task_loss(moved, _one(batch.query, task), settings, ranking_loss))
     loss = torch.stack(losses).mean()
     return dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
 
 
 def _one(facts: TaskFacts, task: int) -> TaskFacts:
     """The facts of one task, without the task axis."""
-    hops = tuple(Hop(*(column[task] for column in hop)) for hop in facts.roots.hops)
-    roots = Tree(facts.roots.entity[task], facts.roots.ages[task], hops)
-    return TaskFacts(roots, facts.relation[task], facts.mask[task], facts.negative_mask[task])
+    roots = facts.roots.each(lambda column: column[task])
+    roots = roots._replace(ages=facts.roots.ages[task])
+    return TaskFacts(roots, *(column[task] for column in facts[1:]))
 
 
 def _timed(

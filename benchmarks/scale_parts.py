@@ -27,11 +27,10 @@ from metatkgr.graph.build import build_index
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.layers import GrowingIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
+from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.metatkgr.adaptation import adapt, query_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings, initial_encoder
-from metatkgr.models.metatkgr.losses import LossSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.metatkgr.task_facts import PaddedFacts
 from metatkgr.models.translation import relation_vectors, score_all
 
 __all__ = ["PARTS", "WORLD", "Clock"]
@@ -135,10 +134,9 @@ def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
             relations=index.relations // 2,
         )
         rows = {key: value.requires_grad_() for key, value in batch.rows(tables).items()}
-        loss = LossSettings()
-        adapted = adapt(encoder, rows, batch.support, settings, loss, learning_rate=0.01)
+        adapted = adapt(encoder, rows, batch.support, settings, ranking_loss, learning_rate=0.01)
         optimiser.zero_grad()
-        query_loss(adapted, batch.query, settings, loss).mean().backward()  # type: ignore[no-untyped-call]
+        query_loss(adapted, batch.query, settings, ranking_loss).mean().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     for number in range(2 + rounds):

@@ -21,8 +21,8 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
     task_tree,
 )
 from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, shared
-from metatkgr.models.metatkgr.encoder import Hop, Tree
-from metatkgr.models.metatkgr.task_facts import PaddedFacts
+from metatkgr.models.common.few_shot import PaddedFacts
+from metatkgr.models.common.neighbourhood import Hop, Tree
 
 ENTITIES, RELATIONS, D, BUDGET = 9, 2, 4, 3
 RATE = 0.3

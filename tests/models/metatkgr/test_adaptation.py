@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -9,15 +10,21 @@ from literal_encoder import Node, directed_vector, literal_encode, random_parame
 from torch import Tensor
 
 from metatkgr.graph.sampler import Neighbours
+from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
+from metatkgr.models.common.neighbourhood import grow
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part, query_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings, encode
-from metatkgr.models.metatkgr.losses import LossSettings
-from metatkgr.models.metatkgr.task_batch import TaskBatch, localise
-from metatkgr.models.metatkgr.task_facts import PaddedFacts, TaskFacts
-from metatkgr.models.metatkgr.trees import grow
+from metatkgr.models.metatkgr.task_batch import TaskBatch, TaskFacts, localise
 
 ENTITIES, RELATIONS, STEPS, BUDGET, TASKS = 12, 3, 20, 4, 4
 RATE = 0.3
+
+
+def ranking(**options: Any) -> partial[Tensor]:
+    """A loss; its options can be read by the literal one."""
+    return partial(
+        ranking_loss, **({"loss": "softmax", "margin": 1.0, "reduction": "mean"} | options)
+    )
 
 
 class Fact(NamedTuple):
@@ -100,7 +107,10 @@ def padded(tasks: list[list[Fact]], more: int = 0) -> PaddedFacts:
 
 
 def literal_loss(
-    parameters: dict[str, Tensor], facts: list[Fact], settings: EncoderSettings, loss: LossSettings
+    parameters: dict[str, Tensor],
+    facts: list[Fact],
+    settings: EncoderSettings,
+    loss: partial[Tensor],
 ) -> Tensor:
     """The loss of one task, fact by fact, on the global tables."""
 
@@ -110,24 +120,25 @@ def literal_loss(
         x = literal_encode(parameters, settings, node(other, fact.time, False, depth), depth)
         return -((h + directed_vector(parameters["relation"], fact.relation) - x) ** 2).sum()
 
+    options = loss.keywords
     total = parameters["entity"].sum() * 0
     for fact in facts:
         positive = score(fact, fact.answer)
         negatives = torch.stack([score(fact, x) for x in fact.negatives])
-        if loss.loss == "hinge":
-            each = (loss.margin - positive + negatives).clamp(min=0).sum()
-            each = each / len(negatives) if loss.reduction == "mean" else each
+        if options["loss"] == "hinge":
+            each = (options["margin"] - positive + negatives).clamp(min=0).sum()
+            each = each / len(negatives) if options["reduction"] == "mean" else each
         else:
             each = torch.cat([positive[None], negatives]).exp().sum().log() - positive
         total = total + each
-    return total / max(len(facts), 1) if loss.reduction == "mean" else total
+    return total / max(len(facts), 1) if options["reduction"] == "mean" else total
 
 
 def literal_adapt(
     parameters: dict[str, Tensor],
     facts: list[Fact],
     settings: EncoderSettings,
-    loss: LossSettings,
+    loss: partial[Tensor],
     steps: int,
     second_order: bool,
 ) -> dict[str, Tensor]:
@@ -169,7 +180,7 @@ def outer_loss(
     parameters: dict[str, Tensor],
     batch: TaskBatch,
     settings: EncoderSettings,
-    loss: LossSettings,
+    loss: partial[Tensor],
     steps: int = 1,
     second_order: bool = True,
 ) -> Tensor:
@@ -273,7 +284,7 @@ def test_a_batch_that_is_split_has_the_losses_of_the_whole_and_is_no_wider_than_
     parameters = random_parameters(settings, ENTITIES, RELATIONS)
 
     def losses(tasks: TaskBatch) -> Tensor:
-        options = (settings, LossSettings(loss="softmax"))
+        options = (settings, ranking(loss="softmax"))
         adapted = adapt(
             parameters,
             tasks.rows(parameters),
@@ -317,7 +328,7 @@ def test_the_batched_inner_step_equals_a_loop_over_entities(
     loss: str, layers: int, steps: int, second_order: bool
 ) -> None:
     settings = EncoderSettings(dimension=3, layers=layers)
-    losses = LossSettings(loss=loss, reduction="sum" if loss == "hinge" else "mean")
+    losses = ranking(loss=loss, reduction="sum" if loss == "hinge" else "mean")
     parameters = differentiable(settings, torch.float64)
     batch, support, query = build(layers)
     adapted = adapt(
@@ -355,7 +366,7 @@ def test_the_batched_inner_step_equals_a_loop_over_entities(
 @pytest.mark.parametrize("attention", ["printed", "leaky"])
 def test_finite_differences_confirm_the_second_order_outer_gradient(attention: str) -> None:
     settings = EncoderSettings(dimension=3, attention=attention)
-    losses = LossSettings()
+    losses = ranking()
     parameters = differentiable(settings, torch.float64)
     batch, _, _ = build()
     value = outer_loss(parameters, batch, settings, losses, steps=2)
@@ -379,7 +390,7 @@ def test_finite_differences_confirm_the_second_order_outer_gradient(attention: s
 
 
 def test_the_first_order_gradient_differs_from_the_second_order_one() -> None:
-    settings, losses = EncoderSettings(dimension=4), LossSettings()
+    settings, losses = EncoderSettings(dimension=4), ranking()
     parameters = differentiable(settings, torch.float64)
     batch, _, _ = build()
     values, gradients = [], []
@@ -392,7 +403,7 @@ def test_the_first_order_gradient_differs_from_the_second_order_one() -> None:
 
 
 def test_wider_padding_changes_neither_loss_nor_gradient() -> None:
-    settings, losses = EncoderSettings(dimension=4), LossSettings(loss="hinge", reduction="sum")
+    settings, losses = EncoderSettings(dimension=4), ranking(loss="hinge", reduction="sum")
     parameters = differentiable(settings, torch.float64)
     results = []
     for more in (0, 3):
@@ -403,7 +414,7 @@ def test_wider_padding_changes_neither_loss_nor_gradient() -> None:
 
 
 def test_knowing_the_rows_of_the_support_changes_nothing() -> None:
-    settings, losses = EncoderSettings(dimension=4), LossSettings()
+    settings, losses = EncoderSettings(dimension=4), ranking()
     parameters = differentiable(settings, torch.float64)
     batch, _, _ = build()
     rows = batch.rows(parameters)
@@ -416,7 +427,7 @@ def test_knowing_the_rows_of_the_support_changes_nothing() -> None:
 
 
 def test_rows_that_nothing_reads_have_no_gradient_and_do_not_move() -> None:
-    settings, losses = EncoderSettings(dimension=4), LossSettings()
+    settings, losses = EncoderSettings(dimension=4), ranking()
     parameters = random_parameters(settings, ENTITIES, RELATIONS)
     batch, _, _ = build()
     rows = {key: value.requires_grad_() for key, value in batch.rows(parameters).items()}
@@ -441,7 +452,7 @@ def hide(facts: TaskFacts) -> TaskFacts:
 @pytest.mark.parametrize("loss", ["hinge", "softmax"])
 def test_supports_without_facts_or_neighbours_give_no_nan(loss: str, self_term: bool) -> None:
     settings = EncoderSettings(dimension=4, self_term=self_term)
-    losses = LossSettings(loss=loss)
+    losses = ranking(loss=loss)
     parameters = differentiable(settings, torch.float32)
     batch, _, _ = build()
     empty = batch.support._replace(mask=torch.zeros_like(batch.support.mask))
@@ -458,7 +469,7 @@ def test_supports_without_facts_or_neighbours_give_no_nan(loss: str, self_term: 
 
 
 def test_no_steps_adapt_nothing_and_a_negative_number_is_an_error() -> None:
-    settings, losses = EncoderSettings(dimension=4), LossSettings()
+    settings, losses = EncoderSettings(dimension=4), ranking()
     parameters = random_parameters(settings, ENTITIES, RELATIONS)
     batch, _, _ = build()
     rows = batch.rows(parameters)
@@ -480,7 +491,7 @@ def test_no_steps_adapt_nothing_and_a_negative_number_is_an_error() -> None:
 
 
 def test_dropout_in_the_inner_step_follows_the_generator() -> None:
-    settings, losses = EncoderSettings(dimension=8), LossSettings()
+    settings, losses = EncoderSettings(dimension=8), ranking()
     parameters = differentiable(settings, torch.float32)
     batch, _, _ = build()
 
@@ -505,7 +516,7 @@ def test_dropout_in_the_inner_step_follows_the_generator() -> None:
 
 
 def test_adapted_encodings_are_those_of_each_task_alone() -> None:
-    settings, losses = EncoderSettings(dimension=4), LossSettings()
+    settings, losses = EncoderSettings(dimension=4), ranking()
     parameters = random_parameters(settings, ENTITIES, RELATIONS)
     batch, support, query = build()
     adapted = adapt(

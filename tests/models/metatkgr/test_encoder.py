@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from metatkgr.errors import SettingsError
-from metatkgr.models.metatkgr.encoder import EncoderSettings, Hop, Tree, encode, initial_encoder
-from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
-from metatkgr.models.metatkgr.time_encoding import encode_time
+from metatkgr.models import create
+from metatkgr.models.common.few_shot import ranking_loss
+from metatkgr.models.common.neighbourhood import Hop, Tree, encode_time
+from metatkgr.models.metatkgr.encoder import EncoderSettings, encode, initial_encoder
 from metatkgr.models.translation import relation_vectors, score_all, translation_score
 
 ENTITIES, RELATIONS, AGES = 9, 3, torch.tensor([-2.0, 0.5, 1.0, 3.0, 40.0])
@@ -190,7 +192,7 @@ def test_settings_out_of_range_are_errors_that_name_the_value(wrong: dict[str, o
 @pytest.mark.parametrize("wrong", [{"loss": "l2"}, {"margin": 0.0}, {"reduction": "max"}])
 def test_loss_settings_out_of_range_are_errors(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        LossSettings(**wrong)  # type: ignore[arg-type]
+        create("metatkgr", wrong)
 
 
 def test_a_tree_lower_than_the_layers_is_an_error() -> None:
@@ -230,7 +232,7 @@ def test_the_loss_equals_a_loop_over_facts_and_negatives(loss: str, reduction: s
     mask = torch.tensor([1, 1, 0, 1, 1, 0]).bool()
     negative_mask = torch.rand(6, 4, generator=generator) < 0.6
     negative_mask[1] = False
-    settings = LossSettings(loss=loss, margin=0.8, reduction=reduction)
+    options: dict[str, Any] = {"loss": loss, "margin": 0.8, "reduction": reduction}
     each = []
     for fact in range(6):
         if not mask[fact]:
@@ -244,10 +246,10 @@ def test_the_loss_equals_a_loop_over_facts_and_negatives(loss: str, reduction: s
             share = max(len(violations), 1) if reduction == "mean" else 1
             each.append(sum(violations) / share)
     expected = sum(each) / (len(each) if reduction == "mean" else 1)
-    found = ranking_loss(positive, negative, mask, negative_mask, settings)
+    found = ranking_loss(positive, negative, mask, negative_mask, **options)
     assert float(found) == pytest.approx(expected, rel=1e-5)
     nothing = torch.zeros_like(mask)
-    assert float(ranking_loss(positive, negative, nothing, negative_mask, settings)) == 0
+    assert float(ranking_loss(positive, negative, nothing, negative_mask, **options)) == 0
 
 
 def test_residual_messages_begin_with_the_table_and_vanish_for_true_translations() -> None:

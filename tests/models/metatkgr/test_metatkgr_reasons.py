@@ -16,7 +16,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.graph.index import GraphIndex
-from metatkgr.models.metatkgr.drawing import sampler_for
+from metatkgr.models.metatkgr.curriculum import sampler_for
 from metatkgr.models.metatkgr.model import MetaTKGR
 from metatkgr.models.metatkgr.nearby import Nearby, as_neighbours
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings

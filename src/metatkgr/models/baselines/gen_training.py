@@ -14,8 +14,8 @@ from torch.nn import functional
 from metatkgr.data.tasks import Tasks
 from metatkgr.graph.negatives import KINDS, Negatives
 from metatkgr.models.baselines.gen_network import Links, Unseen, first_layer, second_layer
-from metatkgr.models.metatkgr.drawing import dropout_generator
-from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
+from metatkgr.models.common.few_shot import LOSSES, ranking_loss
+from metatkgr.models.common.prefetch import dropout_generator
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score
 
@@ -76,18 +76,19 @@ class IGENSettings:
         for name in ("learning_rate", "translation_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name, known in (("message", ("residual", "printed")), ("negative_kind", KINDS)):
+        for name, known in (
+            ("message", ("residual", "printed")),
+            ("negative_kind", KINDS),
+            ("loss", LOSSES),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
-        if self.ranking.loss == "hinge" and self.negatives == 0:
+        if not self.margin > 0:
+            raise ValueError(f"margin must be above 0, not {self.margin}")
+        if self.loss == "hinge" and self.negatives == 0:
             raise ValueError("the hinge needs negatives: set negatives to 1 or more, such as 32")
-
-    @property
-    def ranking(self) -> LossSettings:
-        """The settings of the loss."""
-        return LossSettings(loss=self.loss, margin=self.margin)
 
     @property
     def residual(self) -> bool:
@@ -224,7 +225,14 @@ class GENPhase:
             )
             usable = candidates[:, 1:] != candidates[:, :1]
             there = torch.ones_like(answer, dtype=torch.bool)
-            value = ranking_loss(score[:, 0], score[:, 1:], there, usable, settings.ranking)
+            value = ranking_loss(
+                score[:, 0],
+                score[:, 1:],
+                there,
+                usable,
+                loss=settings.loss,
+                margin=settings.margin,
+            )
         else:
             scores = rivals(closeness(asking + translation, everyone), entity, answer)
             total = functional.cross_entropy(scores, answer, reduction="sum")

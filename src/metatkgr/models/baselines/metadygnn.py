@@ -24,10 +24,8 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
 from metatkgr.models.baselines.metadygnn_training import MetaDyGNNPhase, MetaDyGNNSettings
 from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, shared
 from metatkgr.models.baselines.translation_training import random_tables, translation_start
-from metatkgr.models.metatkgr.curriculum import SupportTable
-from metatkgr.models.metatkgr.encoder import Hop
-from metatkgr.models.metatkgr.task_facts import PaddedFacts
-from metatkgr.models.metatkgr.trees import grow
+from metatkgr.models.common.few_shot import SupportTable
+from metatkgr.models.common.neighbourhood import Hop, grow
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
@@ -227,7 +225,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
     def _fast_weights(self, entity: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Fast weights of (T,) entities: the network's, and how far their own vectors moved."""
         support, intervals = in_intervals(self.supports_.pick(entity), self.settings.intervals)
-        support = PaddedFacts(*(column.to(self.device) for column in support))
+        support = support.to(self.device)
         options = torch.cat([support.answer.unsqueeze(-1), support.negatives], -1)
         moments = support.time.unsqueeze(-1).expand_as(options)
         near = self.shared_.encode(options.reshape(-1), moments.reshape(-1))

@@ -23,10 +23,8 @@ import torch
 from torch import Tensor
 
 from metatkgr.models.baselines.tgat import LAYERS, encode, shared
-from metatkgr.models.metatkgr.encoder import Hop, Tree
-from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
-from metatkgr.models.metatkgr.task_facts import PaddedFacts
-from metatkgr.models.metatkgr.trees import SampleNeighbours, grow
+from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
+from metatkgr.models.common.neighbourhood import SampleNeighbours, Tree, grow
 from metatkgr.models.translation import translation_score
 
 __all__ = ["SupportFacts", "adapt", "in_intervals", "part_of_tree", "support_loss", "task_tree"]
@@ -51,33 +49,23 @@ def in_intervals(facts: PaddedFacts, intervals: int) -> tuple[PaddedFacts, int]:
     """Padded so that the facts fall into M intervals of F / M each; and M, at most the facts."""
     width = facts.mask.shape[1]
     count = min(intervals, width)
-    missing = -width % count
-
-    def padded(column: Tensor) -> Tensor:
-        shape = (column.shape[0], missing, *column.shape[2:])
-        return torch.cat([column, column.new_zeros(shape)], 1)
-
-    return PaddedFacts(*(padded(column) for column in facts)), count
+    return facts.widened(width + -width % count), count
 
 
 def task_tree(sample: SampleNeighbours, entity: Tensor, time: Tensor, *, own: bool) -> Tree:
     """Two hops around (T, n) roots, in global ids."""
     tree = grow(sample, entity.reshape(-1), time.reshape(-1), layers=LAYERS, own=own)
-    hops = (Hop(*(c.reshape(*entity.shape, *c.shape[1:]) for c in hop)) for hop in tree.hops)
-    return Tree(entity, tree.ages, tuple(hops))
+    return tree.each(lambda column: column.reshape(*entity.shape, *column.shape[1:]))
 
 
 def part_of_tree(tree: Tree, rows: slice) -> Tree:
     """Some of each task's roots."""
-    hops = tuple(Hop(*(column[:, rows] for column in hop)) for hop in tree.hops)
-    return Tree(tree.entity[:, rows], tree.ages, hops)
+    return tree.each(lambda column: column[:, rows])
 
 
 def _each(facts: SupportFacts, change: Callable[[Tensor], Tensor]) -> SupportFacts:
     """``change`` every column but the ages."""
-    hops = tuple(Hop(*(change(column) for column in hop)) for hop in facts.roots.hops)
-    roots = Tree(change(facts.roots.entity), facts.roots.ages, hops)
-    return SupportFacts(roots, *(change(column) for column in facts[1:]))
+    return SupportFacts(facts.roots.each(change), *(change(column) for column in facts[1:]))
 
 
 def support_loss(
@@ -92,9 +80,7 @@ def support_loss(
     score = translation_score(
         vector.unsqueeze(-2), facts.translation.unsqueeze(-2), facts.candidates
     )
-    return ranking_loss(
-        score[..., 0], score[..., 1:], facts.mask, facts.negative_mask, LossSettings()
-    )
+    return ranking_loss(score[..., 0], score[..., 1:], facts.mask, facts.negative_mask)
 
 
 def adapt(

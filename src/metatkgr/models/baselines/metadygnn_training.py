@@ -22,8 +22,7 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
     task_tree,
 )
 from metatkgr.models.baselines.tgat import encode, shared
-from metatkgr.models.metatkgr.curriculum import SupportTable
-from metatkgr.models.metatkgr.task_facts import PaddedFacts
+from metatkgr.models.common.few_shot import SupportTable
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import relation_vectors, score_all
 
@@ -156,7 +155,7 @@ class MetaDyGNNPhase:
         query, pool = self._draw(batch, generator)  # (T, F, 4), (P, 2)
         mine = part.of(len(batch))
         support, intervals = in_intervals(self.supports.pick(batch[mine]), settings.intervals)
-        support = PaddedFacts(*(column.to(self.device) for column in support))
+        support = support.to(self.device)
         query, pool = query.to(self.device), pool.to(self.device)
         who, relation, _, time = query[mine].unbind(-1)
 

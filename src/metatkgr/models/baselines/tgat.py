@@ -27,8 +27,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from metatkgr.models.metatkgr.encoder import Hop, Tree
-from metatkgr.models.metatkgr.time_encoding import encode_time, initial_frequency, initial_phase
+from metatkgr.models.common.neighbourhood import (
+    Hop,
+    Tree,
+    encode_time,
+    initial_frequency,
+    initial_phase,
+)
 from metatkgr.models.translation import relation_vectors
 
 __all__ = ["LAYERS", "encode", "initial_network", "one_layer", "shared"]

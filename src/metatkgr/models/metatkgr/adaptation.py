@@ -15,9 +15,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from metatkgr.models.metatkgr.encoder import EncoderSettings, Tree, encode
-from metatkgr.models.metatkgr.losses import LossSettings, ranking_loss
-from metatkgr.models.metatkgr.task_facts import TaskFacts
+from metatkgr.models.common.few_shot import RankingLoss
+from metatkgr.models.common.neighbourhood import Tree
+from metatkgr.models.metatkgr.encoder import EncoderSettings, encode
+from metatkgr.models.metatkgr.task_batch import TaskFacts
 from metatkgr.models.translation import relation_vectors, translation_score
 
 __all__ = ["adapt", "encode_tasks", "encoder_part", "query_loss", "task_loss"]
@@ -32,7 +33,7 @@ def task_loss(
     parameters: Mapping[str, Tensor],
     facts: TaskFacts,
     encoder: EncoderSettings,
-    loss: LossSettings,
+    loss: RankingLoss,
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -54,7 +55,7 @@ def task_loss(
     relation = relation_vectors(parameters["relation"], facts.relation).unsqueeze(-2)
     score = translation_score(entity, relation, others)  # (T, F, 1 + n)
     positive, negative = torch.split(score, [1, score.shape[-1] - 1], -1)
-    return ranking_loss(positive.squeeze(-1), negative, facts.mask, facts.negative_mask, loss)
+    return loss(positive.squeeze(-1), negative, facts.mask, facts.negative_mask)
 
 
 def adapt(
@@ -62,7 +63,7 @@ def adapt(
     rows: Mapping[str, Tensor],
     support: TaskFacts,
     encoder: EncoderSettings,
-    loss: LossSettings,
+    loss: RankingLoss,
     *,
     learning_rate: float,
     steps: int = 1,
@@ -115,7 +116,7 @@ def _gradient(
     parameters: dict[str, Tensor],
     facts: TaskFacts,
     encoder: EncoderSettings,
-    loss: LossSettings,
+    loss: RankingLoss,
     second_order: bool,
     generator: torch.Generator | None,
 ) -> dict[str, Tensor]:
@@ -139,7 +140,7 @@ def query_loss(
     adapted: dict[str, Tensor],
     query: TaskFacts,
     encoder: EncoderSettings,
-    loss: LossSettings,
+    loss: RankingLoss,
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:

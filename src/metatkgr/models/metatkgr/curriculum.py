@@ -1,66 +1,132 @@
-"""Meta-training: from near to far."""
+"""The stages of training: the encoder on old entities, then meta-training from near to far."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports
-from metatkgr.graph.negatives import fixed_negatives
+from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.negatives import Negatives
+from metatkgr.graph.sampler import Sampler, create_sampler
+from metatkgr.models.common.few_shot import PaddedFacts, SupportTable
+from metatkgr.models.common.neighbourhood import Tree, grow
+from metatkgr.models.common.prefetch import Prefetcher, dropout_seed
 from metatkgr.models.metatkgr.adaptation import adapt, query_loss
-from metatkgr.models.metatkgr.ahead import Ahead
-from metatkgr.models.metatkgr.drawing import batches_together, dropout_seed, follow, sampler_for
+from metatkgr.models.metatkgr.encoder import encode
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.queries import MetaSource
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.metatkgr.task_facts import PaddedFacts
 from metatkgr.models.trainable import WHOLE, Loss, Part
+from metatkgr.models.translation import relation_vectors, translation_score
 
-__all__ = ["MetaPhase", "SupportTable"]
+__all__ = ["BackgroundPhase", "MetaPhase", "sampler_for"]
+
+_NEIGHBOURS_TOGETHER = 1 << 20
+"""Slots for neighbours that are filled for several batches at once."""
 
 
-class SupportTable:
-    """The supports as padded facts, ready to be picked by entity.
+def batches_together(settings: MetaTKGRSettings, roots: int) -> int:
+    """How many batches of so many roots are sampled together; bounds memory."""
+    neighbours: int = roots * settings.budget**settings.layers
+    return _NEIGHBOURS_TOGETHER // neighbours
 
-    Args:
-        supports: the first facts of the new entities.
-        entities: E.
-        negatives: how many wrong answers each support fact gets.
-    """
 
-    def __init__(self, supports: Supports, *, entities: int, negatives: int) -> None:
-        columns = (supports.entity, supports.relation, supports.other, supports.time)
-        self.columns = [torch.from_numpy(column) for column in columns]
-        self.start = torch.searchsorted(self.columns[0], torch.arange(entities + 1))
-        self.entities, self.negatives = entities, negatives
+def sampler_for(index: GraphIndex, supports: Supports, settings: MetaTKGRSettings) -> Sampler:
+    """The neighbour sampler that the settings ask for."""
+    return create_sampler(
+        settings.sampler,
+        index,
+        supports,
+        budget=settings.budget,
+        window=settings.time_window,
+        generator=torch.Generator(index.device).manual_seed(0),
+    )
 
-    def pick(self, entity: Tensor) -> PaddedFacts:
-        """The supports of (T,) entities, on the CPU; an entity without one has no fact."""
-        low, high = self.start[entity], self.start[entity + 1]
-        width = max(int((high - low).max()), 1) if len(entity) else 1
-        ordinal = torch.arange(width).expand(len(entity), width)
-        mask = ordinal < (high - low).unsqueeze(1)
-        row = ((low.unsqueeze(1) + ordinal) * mask).clamp(max=max(len(self.columns[0]) - 1, 0))
-        if len(self.columns[0]) == 0:
-            zeros = torch.zeros_like(row)
-            picked = [zeros, zeros, zeros, zeros]
-        else:
-            picked = [column[row] * mask for column in self.columns]
-        wrong = fixed_negatives(picked[0], ordinal, self.negatives, self.entities)
-        return PaddedFacts(
-            picked[0],
-            picked[1],
-            picked[2],
-            wrong,
-            (wrong != picked[2].unsqueeze(-1)) & mask.unsqueeze(-1),
-            picked[3],
-            mask,
+
+def follow(sampler: Sampler, generator: torch.Generator) -> None:
+    """What a sampler draws in an epoch follows from where the epoch began, also after a stop."""
+    if sampler.generator is not None:
+        state = generator.get_state().numpy().tobytes()
+        sampler.generator.manual_seed(zlib.crc32(state))
+
+
+class BackgroundPhase:
+    """Fit the encoder to the facts of entities that are not new (line 2 of Algorithm 2)."""
+
+    name = "background"
+    patience = 0
+    validate_every = 1
+
+    def __init__(
+        self,
+        weights: dict[str, nn.Parameter],
+        tasks: Tasks,
+        settings: MetaTKGRSettings,
+        device: torch.device,
+    ) -> None:
+        self.weights, self.settings, self.device = weights, settings, device
+        self.epochs, self.learning_rate = settings.background_epochs, settings.background_rate
+        visible = tasks.visible
+        columns = (visible.source, visible.relation, visible.target, visible.time)
+        self.facts = torch.from_numpy(np.stack(columns, axis=1))
+        index = GraphIndex.of(tasks.visible, device=device)
+        self.sampler = sampler_for(index, tasks.supports, settings)
+        self.negatives = Negatives(visible, settings.negative_kind)
+        roots = settings.background_batch * (2 + settings.negatives)
+        self.prefetcher = Prefetcher(self._made_ready, batches_together(settings, roots))
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All weights."""
+        return list(self.weights.values())
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """(B, 4) facts in random order."""
+        follow(self.sampler, generator)
+        order = torch.randperm(len(self.facts), generator=generator)
+        size = self.settings.background_batch
+        some = self.facts[order[: size * self.settings.background_steps]]
+        yield from self.prefetcher.grouped(torch.split(some, size))
+
+    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
+        """The ranking loss of facts whose ends are encoded just before the fact."""
+        roots, tree, seed = self.prefetcher.ready(batch, generator, part)
+        dropout = torch.Generator(self.device).manual_seed(seed)
+        vectors = encode(self.weights, self.settings.encoder, tree, generator=dropout)
+        vectors = vectors.view(*roots.shape, -1)  # (B, 2 + n, d)
+        relation = batch[part.of(len(batch)), 1].to(self.device)
+        translation = relation_vectors(self.weights["relation"], relation)
+        score = translation_score(vectors[:, :1], translation.unsqueeze(1), vectors[:, 1:])
+        wrong = roots[:, 2:] != roots[:, 1:2]
+        everything = torch.ones_like(score[:, 0], dtype=torch.bool)
+        value = self.settings.ranking(score[:, 0], score[:, 1:], everything, wrong)
+        return Loss(value, {}, part.share(len(batch)))
+
+    def _made_ready(
+        self, batches: Sequence[Tensor], generator: torch.Generator, part: Part
+    ) -> list[tuple[Tensor, Tree, int]]:
+        """For each batch: (B, 2 + n) ends and negatives, their tree, and the dropout's seed."""
+        roots, moments, seeds = [], [], []
+        for batch in batches:
+            drawn = self.negatives.draw(batch[:, 1], self.settings.negatives, generator)
+            mine = part.of(len(batch))
+            roots.append(torch.cat([batch[mine][:, [0, 2]], drawn[mine]], 1))
+            moments.append(batch[mine, 3].unsqueeze(1).expand_as(roots[-1]))
+            seeds.append(dropout_seed(generator))
+        who, when = (torch.cat(some).to(self.device) for some in (roots, moments))
+        tree = grow(
+            self.sampler.sample, who.reshape(-1), when.reshape(-1), layers=self.settings.layers
         )
+        sizes = [len(some) for some in roots]
+        trees = tree.split([size * who.shape[1] for size in sizes])
+        return list(zip(torch.split(who, sizes), trees, seeds, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +175,7 @@ class MetaPhase:
         self.negatives, self.queries = source.negatives, source.queries
         self.intervals = self.queries.intervals
         queries = settings.queries_per_task * (2 + settings.negatives)
-        self.ahead = Ahead(
+        self.prefetcher = Prefetcher(
             self._made_ready, batches_together(settings, settings.batch_size * queries)
         )
         self.prior: Mapping[str, Tensor] = {}
@@ -143,12 +209,12 @@ class MetaPhase:
             shuffled = shuffled[: self.most or len(shuffled)]
             size = self.queries.size(number)
             split = torch.split(shuffled, self.settings.batch_size)
-            yield from self.ahead.grouped([MetaBatch(number, size, some) for some in split])
+            yield from self.prefetcher.grouped([MetaBatch(number, size, some) for some in split])
 
     def loss(self, batch: MetaBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The loss of adapted parameters on the interval's queries, regularised."""
         settings = self.settings
-        tasks, seed = self.ahead.ready(batch, generator, part)
+        tasks, seed = self.prefetcher.ready(batch, generator, part)
         dropout = torch.Generator(self.device).manual_seed(seed)
         adapted = adapt(
             self.weights,
@@ -193,8 +259,8 @@ class MetaPhase:
             seeds.append(dropout_seed(generator))
         settings = self.settings
         tasks = TaskBatch.build(
-            _to(self.supports.pick(torch.cat(entities)), self.device),
-            _to(PaddedFacts.cat(drawn), self.device),
+            self.supports.pick(torch.cat(entities)).to(self.device),
+            PaddedFacts.cat(drawn).to(self.device),
             self.sampler.sample,
             entities=self.entities,
             relations=self.relations,
@@ -218,7 +284,3 @@ class MetaPhase:
         wrong = self.negatives.draw(relation, self.settings.negatives, generator)
         usable = (wrong != answer.unsqueeze(-1)) & mask.unsqueeze(-1)
         return PaddedFacts(entity, relation, answer, wrong, usable, time, mask)
-
-
-def _to(facts: PaddedFacts, device: torch.device) -> PaddedFacts:
-    return PaddedFacts(*(tensor.to(device) for tensor in facts))

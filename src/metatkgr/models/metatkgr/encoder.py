@@ -22,19 +22,24 @@ than left to ``vmap``: on a GPU a meta step waits for the CPU to launch its kern
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from metatkgr.errors import SettingsError
-from metatkgr.models.metatkgr.time_encoding import encode_time, initial_frequency, initial_phase
+from metatkgr.models.common.neighbourhood import (
+    Hop,
+    Tree,
+    encode_time,
+    initial_frequency,
+    initial_phase,
+)
 from metatkgr.models.translation import relation_vectors, rows_of
 
-__all__ = ["EncoderSettings", "Hop", "Tree", "encode", "initial_encoder"]
+__all__ = ["EncoderSettings", "encode", "initial_encoder"]
 
 ATTENTIONS = ("printed", "leaky")
 MESSAGES = ("printed", "residual", "gate")
@@ -77,48 +82,12 @@ class EncoderSettings:
             raise SettingsError(f"dropout is {self.dropout}; give a share from 0 up to below 1")
 
 
-class Hop(NamedTuple):
-    """The neighbours of a set of nodes of shape ``(...)``: up to b of each.
-
-    A named tuple, because ``torch.func.vmap`` looks into those.
-    """
-
-    entity: Tensor
-    """(..., b) int64 row of the neighbour in the entity table."""
-    relation: Tensor
-    """(..., b) int64 directed relation, 0..2R-1 for a relation table of R rows."""
-    age: Tensor
-    """(..., b) int64 position of t - t_i in the tree's ``ages``."""
-    mask: Tensor
-    """(..., b) bool, whether the slot holds a neighbour; the ids of empty slots are any valid."""
-
-
-class Tree(NamedTuple):
-    """Roots of shape ``(...)`` and what L layers read of their surroundings."""
-
-    entity: Tensor
-    """(...) int64 row of each root in the entity table."""
-    ages: Tensor
-    """(A,) the different ages t - t_i in steps. A task has few, so Φ is computed once for each."""
-    hops: tuple[Hop, ...]
-    """One per layer: of the roots, shape (..., b); of these neighbours, (..., b, b); and so on."""
-
-    def split(self, sizes: Sequence[int]) -> list[Tree]:
-        """Consecutive roots as trees of their own; they share the ages."""
-        entity = torch.split(self.entity, list(sizes))
-        hops = [[torch.split(column, list(sizes)) for column in hop] for hop in self.hops]
-        return [
-            Tree(mine, self.ages, tuple(Hop(*(column[i] for column in hop)) for hop in hops))
-            for i, mine in enumerate(entity)
-        ]
-
-
 def initial_encoder(settings: EncoderSettings, generator: torch.Generator) -> dict[str, Tensor]:
     """Parameters of an encoder that has learnt nothing, on the CPU.
 
     W is Glorot-uniform per layer (zero for residual messages); a is normal with the Glorot
     variance 2 / (4d + 1) of a map from R^{4d} to a number; frequencies and phases as in
-    ``time_encoding``.
+    ``common.neighbourhood``.
 
     Returns:
         ``encoder.weight`` (L, d, d), or ``encoder.gate`` (L, 1);

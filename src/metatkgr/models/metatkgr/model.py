@@ -15,16 +15,14 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.base import Clue, Explains, register
 from metatkgr.models.baselines.translation_training import random_tables, translation_start
+from metatkgr.models.common.few_shot import PaddedFacts, SupportTable
+from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
-from metatkgr.models.metatkgr.background import BackgroundPhase
-from metatkgr.models.metatkgr.curriculum import MetaPhase, SupportTable
-from metatkgr.models.metatkgr.drawing import sampler_for
-from metatkgr.models.metatkgr.encoder import Tree, encode, initial_encoder
+from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, sampler_for
+from metatkgr.models.metatkgr.encoder import encode, initial_encoder
 from metatkgr.models.metatkgr.reasons import LeaveOneOut
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.metatkgr.task_facts import PaddedFacts
-from metatkgr.models.metatkgr.trees import grow
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
@@ -219,7 +217,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         query = PaddedFacts(who, relation, who, nothing, nothing.bool(), time, there)
         support = self.supports_.pick(torch.from_numpy(entity))
         batch = TaskBatch.build(
-            PaddedFacts(*(tensor.to(self.device) for tensor in support)),
+            support.to(self.device),
             query,
             self.sampler_.sample,
             entities=len(self.weights["entity"]),

@@ -29,10 +29,10 @@ from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.sampler import Neighbours, Sampler
 from metatkgr.models.base import Clue
+from metatkgr.models.common.neighbourhood import grow
 from metatkgr.models.metatkgr.encoder import encode
 from metatkgr.models.metatkgr.nearby import Nearby, Triple, as_neighbours
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.metatkgr.trees import grow
 from metatkgr.models.translation import (
     never_itself,
     relation_vectors,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from metatkgr.graph.negatives import KINDS
+from metatkgr.models.common.few_shot import LOSSES, REDUCTIONS, RankingLoss, ranking_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings
-from metatkgr.models.metatkgr.losses import LossSettings
 
 __all__ = ["PRESETS", "VARIANTS", "MetaTKGRSettings"]
 
@@ -124,11 +125,14 @@ class MetaTKGRSettings:
             ("candidates", ("shared", "exact")),
             ("sampler", ("bfs", "recent", "uniform")),
             ("negative_kind", KINDS),
+            ("loss", LOSSES),
+            ("reduction", REDUCTIONS),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}")
-        # Both check what they take.
-        _ = self.encoder, self.ranking
+        if not self.margin > 0:
+            raise ValueError(f"margin must be above 0, not {self.margin}")
+        _ = self.encoder  # which checks what it takes
 
     @property
     def encoder(self) -> EncoderSettings:
@@ -143,9 +147,9 @@ class MetaTKGRSettings:
         )
 
     @property
-    def ranking(self) -> LossSettings:
-        """The settings of the loss."""
-        return LossSettings(loss=self.loss, margin=self.margin, reduction=self.reduction)
+    def ranking(self) -> RankingLoss:
+        """The loss."""
+        return partial(ranking_loss, loss=self.loss, margin=self.margin, reduction=self.reduction)
 
     @property
     def query_intervals(self) -> int:

@@ -17,11 +17,29 @@ from torch import Tensor
 from torch.nn import functional
 
 from metatkgr.graph.ragged import pack
-from metatkgr.models.metatkgr.encoder import Hop, Tree
-from metatkgr.models.metatkgr.task_facts import PaddedFacts, TaskFacts
-from metatkgr.models.metatkgr.trees import SampleNeighbours, grow_hops
+from metatkgr.models.common.few_shot import PaddedFacts
+from metatkgr.models.common.neighbourhood import Hop, SampleNeighbours, Tree, grow_hops
 
-__all__ = ["Local", "TaskBatch", "localise"]
+__all__ = ["Local", "TaskBatch", "TaskFacts", "localise"]
+
+
+class TaskFacts(NamedTuple):
+    """F facts of each of T tasks in local ids, ready to be encoded and scored."""
+
+    roots: Tree
+    """(T, F, 2 + n) roots at the fact's time: the entity, the answer, the negatives."""
+    relation: Tensor
+    """(T, F) int64 directed local relation, 0..2V-1."""
+    mask: Tensor
+    """(T, F) bool, the facts that count."""
+    negative_mask: Tensor
+    """(T, F, n) bool, the negatives that count."""
+
+    def some(self, tasks: slice, facts: int) -> TaskFacts:
+        """The first so many facts of some tasks."""
+        roots = self.roots.each(lambda column: column[tasks, :facts])
+        roots = roots._replace(ages=self.roots.ages[tasks])
+        return TaskFacts(roots, *(column[tasks, :facts] for column in self[1:]))
 
 
 class Local(NamedTuple):

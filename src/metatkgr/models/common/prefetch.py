@@ -1,4 +1,4 @@
-"""What batches need besides the weights, made for many batches at once.
+"""What batches need besides the weights, made for many batches at once, and the seeds they draw.
 
 Which neighbours a root has does not depend on what is learned, so the roots of many small batches
 can be sampled together. On a GPU that is most of a small step's time: breadth-first search takes up
@@ -14,13 +14,23 @@ import torch
 
 from metatkgr.models.trainable import Part
 
-__all__ = ["Ahead"]
+__all__ = ["Prefetcher", "dropout_generator", "dropout_seed"]
 
 Batch = TypeVar("Batch")
 Ready = TypeVar("Ready")
 
 
-class Ahead(Generic[Batch, Ready]):
+def dropout_seed(generator: torch.Generator) -> int:
+    """The seed of a batch's dropout, drawn on the CPU."""
+    return int(torch.randint(2**62, (1,), generator=generator))
+
+
+def dropout_generator(generator: torch.Generator, device: torch.device) -> torch.Generator:
+    """A generator on ``device`` whose draws follow from the state of ``generator`` on the CPU."""
+    return torch.Generator(device).manual_seed(dropout_seed(generator))
+
+
+class Prefetcher(Generic[Batch, Ready]):
     """Hands out batches in groups, and makes a group ready when its first batch is asked for.
 
     What is drawn for a batch is drawn in the order of the batches, so that the outcome does not
@@ -53,18 +63,14 @@ class Ahead(Generic[Batch, Ready]):
 
         A batch is made ready anew each time it is asked for, also one that is of no group.
         """
-        place, found = self._place(batch), None
-        if place is not None:
-            found = self._ready.pop(place, None)
-        if found is not None and found[0] == part:
-            return found[1]
-        group = [batch] if place is None else self._group[place:]
-        made = self._make(group, generator, part)
-        if place is not None:
-            self._ready = {place + i: (part, later) for i, later in enumerate(made) if i}
-        return made[0]
-
-    def _place(self, batch: Batch) -> int | None:
         # By identity: batches may be tensors, which compare element by element.
-        places = (place for place, one in enumerate(self._group) if one is batch)
-        return next(places, None)
+        matches = (number for number, other in enumerate(self._group) if other is batch)
+        number = next(matches, None)
+        if number is None:
+            return self._make([batch], generator, part)[0]
+        prepared = self._ready.pop(number, None)
+        if prepared is not None and prepared[0] == part:
+            return prepared[1]
+        made = self._make(self._group[number:], generator, part)
+        self._ready = {number + i: (part, later) for i, later in enumerate(made) if i}
+        return made[0]

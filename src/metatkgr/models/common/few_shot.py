@@ -1,0 +1,196 @@
+"""Few-shot tasks as padded tensors: the supports and queries of T new entities, and their loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metatkgr.data.facts import IntArray
+from metatkgr.data.visibility import Supports
+from metatkgr.graph.negatives import fixed_negatives
+
+__all__ = [
+    "LOSSES",
+    "REDUCTIONS",
+    "FactTable",
+    "PaddedFacts",
+    "RankingLoss",
+    "SupportTable",
+    "ranking_loss",
+]
+
+LOSSES = ("hinge", "softmax")
+REDUCTIONS = ("sum", "mean")
+
+RankingLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""What :func:`ranking_loss` is once its options are chosen."""
+
+
+class PaddedFacts(NamedTuple):
+    """F facts of each of T tasks, with n negatives each, in global ids."""
+
+    entity: Tensor
+    """(T, F) int64 the query entity."""
+    relation: Tensor
+    """(T, F) int64 directed relation, 0..2R-1."""
+    answer: Tensor
+    """(T, F) int64 the other end."""
+    negatives: Tensor
+    """(T, F, n) int64 wrong answers."""
+    negative_mask: Tensor
+    """(T, F, n) bool, the negatives that count."""
+    time: Tensor
+    """(T, F) int64 step."""
+    mask: Tensor
+    """(T, F) bool, the facts that count; the ids of others are ignored."""
+
+    @classmethod
+    def cat(cls, parts: Sequence[PaddedFacts]) -> PaddedFacts:
+        """The tasks of several, one after another; fewer facts are filled up with zeros."""
+        widest = max(part.mask.shape[1] for part in parts)
+        columns = zip(*(part.widened(widest) for part in parts), strict=True)
+        return cls(*(torch.cat(column) for column in columns))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> PaddedFacts:
+        """Every column changed."""
+        return PaddedFacts(*(change(column) for column in self))
+
+    def to(self, device: torch.device) -> PaddedFacts:
+        """The same facts on a device."""
+        return self.each(lambda column: column.to(device))
+
+    def widened(self, facts: int) -> PaddedFacts:
+        """So many facts of each task, F or more; those that are added do not count."""
+        missing = facts - self.mask.shape[1]
+        if not missing:
+            return self
+
+        def filled(column: Tensor) -> Tensor:
+            zeros = column.new_zeros(len(column), missing, *column.shape[2:])
+            return torch.cat([column, zeros], 1)
+
+        return self.each(filled)
+
+
+class FactTable:
+    """Facts to be picked by their query entity; those of one entity keep their order.
+
+    Args:
+        entity: (N,) int64 the query entity of each fact.
+        relation: (N,) int64 directed.
+        answer: (N,) int64 the other end.
+        time: (N,) int64 step.
+    """
+
+    def __init__(
+        self, entity: IntArray, relation: IntArray, answer: IntArray, time: IntArray
+    ) -> None:
+        order = np.argsort(entity, kind="stable")
+        # A row of zeros at the end, for slots that hold no fact.
+        self._columns = [
+            torch.from_numpy(np.append(column[order], 0).astype(np.int64))
+            for column in (entity, relation, answer, time)
+        ]
+        self._owner = self._columns[0][:-1]
+
+    def __len__(self) -> int:
+        return len(self._owner)
+
+    def entities(self) -> Tensor:
+        """(n,) int64 who has a fact, ascending."""
+        owners: Tensor = torch.unique(self._owner)
+        return owners
+
+    def counts(self, entity: Tensor) -> Tensor:
+        """(T,) int64 how many facts each of (T,) entities has."""
+        after = torch.searchsorted(self._owner, entity, right=True)
+        return after - torch.searchsorted(self._owner, entity)
+
+    def pick(self, entity: Tensor, ordinal: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """Facts by their number among those of their entity.
+
+        Args:
+            entity: (T,) int64.
+            ordinal: (T, F) int64, below the entity's count where ``mask`` is True.
+            mask: (T, F) bool.
+
+        Returns:
+            Entity, relation, answer and time, (T, F) each; 0 where ``mask`` is False.
+        """
+        first = torch.searchsorted(self._owner, entity).unsqueeze(1)
+        row = torch.where(mask, first + ordinal, len(self))
+        return tuple(column[row] for column in self._columns)
+
+
+class SupportTable:
+    """The supports as padded facts, ready to be picked by entity.
+
+    Args:
+        supports: the first facts of the new entities.
+        entities: E.
+        negatives: how many wrong answers each support fact gets.
+    """
+
+    def __init__(self, supports: Supports, *, entities: int, negatives: int) -> None:
+        columns = (supports.entity, supports.relation, supports.other, supports.time)
+        self.facts = FactTable(*columns)
+        self.entities, self.negatives = entities, negatives
+
+    def pick(self, entity: Tensor) -> PaddedFacts:
+        """The supports of (T,) entities, on the CPU; an entity without one has no fact."""
+        count = self.facts.counts(entity)
+        width = max(int(count.max()), 1) if len(entity) else 1
+        ordinal = torch.arange(width).expand(len(entity), width)
+        mask = ordinal < count.unsqueeze(1)
+        owner, relation, answer, time = self.facts.pick(entity, ordinal, mask)
+        wrong = fixed_negatives(owner, ordinal, self.negatives, self.entities)
+        usable = (wrong != answer.unsqueeze(-1)) & mask.unsqueeze(-1)
+        return PaddedFacts(owner, relation, answer, wrong, usable, time, mask)
+
+
+def ranking_loss(
+    positive: Tensor,
+    negative: Tensor,
+    mask: Tensor,
+    negative_mask: Tensor,
+    *,
+    loss: str = "softmax",
+    margin: float = 1.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """The loss of F facts with n negatives each: it lifts the answer's score above wrong answers'.
+
+    Args:
+        positive: (..., F) s⁺.
+        negative: (..., F, n) s⁻.
+        mask: (..., F) bool, the facts that count.
+        negative_mask: (..., F, n) bool, the negatives that count.
+        loss: 'hinge': Σ over negatives of max(γ - s⁺ + s⁻, 0), as the paper prints it. 'softmax':
+            cross-entropy of the answer among itself and the negatives, by far the stronger teacher.
+        margin: γ of the hinge, above 0.
+        reduction: 'sum': over all facts and negatives, as printed. 'mean': over facts, and for the
+            hinge over negatives too, so that a step does not grow with the number of either.
+
+    Returns:
+        (...) summed or averaged over the facts; zero where none counts.
+    """
+    if loss not in LOSSES:
+        raise ValueError(f"loss is {loss!r}; give one of {LOSSES}")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}; give one of {REDUCTIONS}")
+    if loss == "hinge":
+        violation = torch.relu(margin - positive.unsqueeze(-1) + negative)
+        each = (violation * negative_mask).sum(-1)
+        if reduction == "mean":
+            each = each / negative_mask.sum(-1).clamp(min=1)
+    else:
+        lowest = torch.finfo(negative.dtype).min / 2
+        masked = negative.masked_fill(~negative_mask, lowest)
+        every = torch.cat([positive.unsqueeze(-1), masked], -1)
+        each = torch.logsumexp(every, -1) - positive
+    total = (each * mask).sum(-1)
+    return total / mask.sum(-1).clamp(min=1) if reduction == "mean" else total
