@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from metatkgr.forecasting.forecaster import Forecaster
     from metatkgr.models import Model, available, create, register
     from metatkgr.training.estimator import Estimator, MetaTKGR
+    from metatkgr.training.opening import open_model
 
 _WHERE = {
     "Estimator": "metatkgr.training.estimator",
@@ -37,6 +38,7 @@ _WHERE = {
     "create": "metatkgr.models",
     "evaluate": "metatkgr.evaluation.evaluator",
     "load": "metatkgr.data.sources",
+    "open_model": "metatkgr.training.opening",
     "read_facts": "metatkgr.data.readers",
     "register": "metatkgr.models",
     "simulate": "metatkgr.data.world",
@@ -54,6 +56,7 @@ __all__ = [
     "create",
     "evaluate",
     "load",
+    "open_model",
     "read_facts",
     "register",
     "simulate",

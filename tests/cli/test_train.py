@@ -109,6 +109,11 @@ def test_runs_on_the_same_queries_are_compared(run: Run, tmp_path: Path) -> None
     difference, low, high = second["first_minus_this"]
     assert difference == pytest.approx(first["mrr"] - second["mrr"])
     assert low <= difference <= high
+    beside = run("compare", long, "recurrency", "--json", "-")
+    rule = json.loads(beside.out)[1]
+    alone = run("evaluate", "world:3000", "--model", "recurrency", "--json", "-")
+    assert rule["model"] == "recurrency"
+    assert rule["mrr"] == json.loads(alone.out)["metrics"]["static"]["all"]["mrr"]
     run("train", "world:3000", *QUICK, "--shots", 1, "--out", tmp_path / "one")
     refused = run("compare", long, tmp_path / "one")
     assert refused.code == 2

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from metatkgr.cli import options
-from metatkgr.cli.output import console_for, emit_json, plain_table, short
+from metatkgr.cli.output import console_for, emit_json, growing_bar, plain_table, short
 
 __all__ = ["compare"]
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs; the first is compared with the others.")
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN_OR_MODEL...",
+            help="Folders of runs; the first is compared with the others. After it also names of "
+            "models that need no training (recurrency, paths), which answer the same queries.",
+            show_default=False,
+        ),
     ],
     split: Annotated[str, typer.Option(help="Whose new entities.")] = "meta-test",
     filter_: Annotated[str, typer.Option("--filter", help="static or time.")] = "static",
@@ -26,35 +33,37 @@ def compare(
 
     The difference in MRR is paired: an interval by bootstrap over entities, each with all of its
     queries. An interval that holds 0 shows no difference.
+
+    Example: `metatkgr compare runs/metatkgr runs/transe recurrency`
     """
-    from metatkgr.data.tasks import Tasks
     from metatkgr.errors import SettingsError
     from metatkgr.evaluation.evaluator import evaluate
     from metatkgr.evaluation.filters import FILTERS
     from metatkgr.evaluation.statistics import paired_difference
-    from metatkgr.training.runs import load_run
+    from metatkgr.models import available
+    from metatkgr.training.opening import open_model
 
     if filter_ not in FILTERS:
         raise SettingsError(f"--filter takes {' or '.join(FILTERS)}, not {filter_!r}")
-    where = options.choose_device(device)
     console = console_for(json_out)
     rows, found = [], []
     first: Any = None
-    for folder in runs:
-        run = load_run(folder, device=where)
-        config = run.config
-        shots = config.test_shots or config.shots
-        drawn_by = config.seed if isinstance(shots, str) else 0
-        tasks = Tasks.build(
-            run.facts, shots=shots, visibility=config.visibility, split=split, seed=drawn_by
-        )
-        evaluation = evaluate(run.model, tasks)
-        key = (config.dataset, shots, config.visibility, len(tasks.answers), drawn_by)
+    for source in sources:
+        if first is not None and source in available():
+            opened = open_model(first[2].facts, model=source, device=device, **first[2].protocol)
+        else:
+            opened = open_model(source, device=device)
+        tasks = opened.tasks(split)
+        total = len(tasks.questions)
+        with growing_bar(source) as update:
+            evaluation = evaluate(opened.model, tasks, progress=partial(_tell, update, total))
+        drawn_by = opened.seed if isinstance(opened.shots, str) else 0
+        key = (opened.facts.name, opened.shots, opened.visibility, len(tasks.answers), drawn_by)
         if first is None:
-            first = (key, evaluation)
+            first = (key, evaluation, opened)
         elif key != first[0]:
             raise SettingsError(
-                f"{folder} asks other queries than {runs[0]}: {key} and {first[0]} (dataset, "
+                f"{source} asks other queries than {sources[0]}: {key} and {first[0]} (dataset, "
                 "shots, visibility, queries, seed of the shots where they are drawn)"
             )
         summary = evaluation.summary(filter_)
@@ -65,8 +74,8 @@ def compare(
         low, high = summary.mrr_ci95 or (0.0, 0.0)
         rows.append(
             [
-                str(folder),
-                config.model,
+                source,
+                opened.model.name,
                 short(summary.mrr or 0.0, 4),
                 f"{short(low)}-{short(high)}",
                 *(short(hit or 0.0, 4) for hit in summary.hits.values()),
@@ -75,7 +84,7 @@ def compare(
             ]
         )
         found.append(
-            {"run": str(folder), "model": config.model, "seed": config.seed}
+            {"run": source, "model": opened.model.name, "seed": opened.seed}
             | summary.to_json()
             | {"first_minus_this": None if difference is None else list(difference)}
         )
@@ -95,3 +104,7 @@ def compare(
     ]
     console.print(plain_table(title, columns, rows))
     emit_json(json_out, found)
+
+
+def _tell(update: Callable[[int, int], object], total: int, done: int) -> None:
+    update(done, total)

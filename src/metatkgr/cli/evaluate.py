@@ -86,54 +86,37 @@ def evaluate(
 
     Example: `metatkgr evaluate YAGO --model recurrency --shots 3 --json -`
     """
-    from metatkgr.errors import SettingsError
-    from metatkgr.models import DEFAULT_MODEL, create
-    from metatkgr.models.trainable import TrainableModel
-    from metatkgr.training.runs import is_run, load_run
+    from metatkgr.training.opening import open_model
 
     console = console_for(json_out)
-    where = "cpu" if cluster else options.choose_device(device)
-    settings = options.parse_assignments(set_ or [])
-    chosen: Any
     begin = time.perf_counter()
-    if is_run(data):
-        if reading.fields or settings or model:
-            raise SettingsError(
-                f"{data} is a run: its model, settings and facts are chosen already"
-            )
-        run = load_run(data, device=where)
-        chosen, facts = run.model, run.facts
-        known = run.config.test_shots or run.config.shots
-        shots = shots or str(known)
-        visibility = visibility or run.config.visibility
-        seed = run.config.seed if seed is None else seed
-    else:
-        # A misspelt model or setting is told before a large file is read.
-        chosen = create(model or DEFAULT_MODEL, settings, device=where)
-        if isinstance(chosen, TrainableModel):
-            raise SettingsError(
-                f"{chosen.name} has to be trained first: metatkgr train {data} --model "
-                f"{chosen.name} --out RUN, then metatkgr evaluate RUN"
-            )
-        facts = reading.load(data, console)
-        known = None
+    opened = open_model(
+        data,
+        model=model,
+        settings=options.parse_assignments(set_ or []),
+        shots=shots,
+        visibility=visibility,
+        seed=seed,
+        device="cpu" if cluster else device,
+        **reading.options(console),
+    )
     loaded = time.perf_counter() - begin
     result = evaluation_of(
-        facts,
-        chosen,
-        shots or "3",
-        visibility or "entity-split",
+        opened.facts,
+        opened.model,
+        opened.shots,
+        opened.visibility,
         split,
-        seed or 0,
+        opened.seed,
         loaded,
         questions=questions,
         details=details,
         ranked=_on_cluster(cluster, workers, device),
     )
     console.print(metric_table(result))
-    if known is not None:
-        result["trained_shots"] = known
-        _tell_shots(known, result["shots"], console)
+    if opened.trained_shots is not None:
+        result["trained_shots"] = opened.trained_shots
+        _tell_shots(opened.trained_shots, result["shots"], console)
     if questions is not None:
         console.print(
             f"Asked {result['questions']:,} questions: {result['queries']:,} of the split's "
@@ -144,7 +127,9 @@ def evaluate(
         "seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in result["seconds"].items())
     )
     if calibration:
-        result["calibration"] = _calibration_of(chosen, facts, result["shots"], console)
+        result["calibration"] = _calibration_of(
+            opened.model, opened.facts, result["shots"], console
+        )
     emit_json(json_out, result)
 
 

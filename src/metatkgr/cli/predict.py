@@ -12,7 +12,6 @@ from metatkgr.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
     from metatkgr.forecasting.calibration import Calibration
-    from metatkgr.forecasting.forecaster import Forecaster
 
 __all__ = ["predict"]
 
@@ -95,7 +94,13 @@ def predict(
 
     `metatkgr predict events.csv --entity "New Ltd" --facts first-facts.csv --json -`
     """
-    forecaster = _forecaster(data, model, shots, device, reading, console := console_for(json_out))
+    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.training.opening import open_model
+
+    console = console_for(json_out)
+    forecaster = Forecaster.load(
+        open_model(data, model=model, shots=shots, device=device, **reading.options(console))
+    )
     if facts is not None:
         taken = forecaster.observe(_table(facts))
         count = len(taken.new_entities)
@@ -110,41 +115,6 @@ def predict(
     console.print(found)
     console.print(_trust(forecaster.calibration), soft_wrap=True)
     emit_json(json_out, found.to_json())
-
-
-def _forecaster(
-    data: str,
-    model: str | None,
-    shots: int | None,
-    device: str,
-    reading: Reading,
-    console: Any,
-) -> Forecaster:
-    from metatkgr.errors import SettingsError
-    from metatkgr.forecasting.forecaster import Forecaster
-    from metatkgr.models import DEFAULT_MODEL, create
-    from metatkgr.models.trainable import TrainableModel
-    from metatkgr.training.runs import is_run
-
-    if is_run(data):
-        if model or shots or reading.fields:
-            raise SettingsError(f"{data} is a run: its model, shots and facts are chosen already")
-        return Forecaster.load(data, device=device)
-    chosen = create(model or _untrained(DEFAULT_MODEL), device=options.choose_device(device))
-    if isinstance(chosen, TrainableModel):
-        raise SettingsError(
-            f"{chosen.name} has to be trained first: metatkgr train {data} --model {chosen.name} "
-            "--out RUN, then metatkgr predict RUN"
-        )
-    return Forecaster.of(chosen, reading.load(data, console), shots=shots or 3)
-
-
-def _untrained(name: str) -> str:
-    """The product's default model, where it needs no training; else the rule ``paths``."""
-    from metatkgr.models import available
-    from metatkgr.models.trainable import TrainableModel
-
-    return "paths" if issubclass(available()[name], TrainableModel) else name
 
 
 def _table(path: str) -> Any:

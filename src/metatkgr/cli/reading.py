@@ -120,6 +120,10 @@ class Reading:
         chosen = {key: value for key, value in fields.items() if value is not None}
         return cls(chosen, given["bad_rows_report"])
 
+    def options(self, console: Console) -> dict[str, Any]:
+        """The same for ``open_model``, which reads DATA where it is not a run."""
+        return {"reading": self.fields, "tell": lambda rows: self.tell(rows, console)}
+
     def load(self, data: str, console: Console) -> Facts:
         """Load DATA; where bad rows were to be skipped, tell about them and write the report."""
         facts, rows = sources.load_with_report(data, **self.fields)

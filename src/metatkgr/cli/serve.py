@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metatkgr.cli import options
 from metatkgr.cli.output import console_for
 from metatkgr.cli.reading import Reading, reads_data
+
+if TYPE_CHECKING:
+    from metatkgr.serving.quality import Quality
+    from metatkgr.training.opening import OpenModel
 
 __all__ = ["serve"]
 
@@ -81,20 +85,27 @@ def serve(
         from metatkgr.errors import SettingsError
 
         raise SettingsError(f"{error.name} is absent: pip install 'metatkgr[serve]'") from None
+    from metatkgr.forecasting.forecaster import Forecaster
     from metatkgr.forecasting.store import FactStore
-    from metatkgr.serving.quality import Quality
     from metatkgr.serving.service import Service
     from metatkgr.serving.settings import Limits, ServiceSettings, read_token
     from metatkgr.serving.start import serve as start
+    from metatkgr.training.opening import open_model
 
     console = console_for(None)
     # A wrong address or token is told before a large graph is read.
     settings = ServiceSettings(
         host, port, read_token(token_file) if token_file else None, Limits(concurrency=concurrency)
     )
-    forecaster, measured, folder = _forecaster(
-        data, model, shots, options.parse_assignments(set_ or []), device, reading
+    opened = open_model(
+        data,
+        model=model,
+        settings=options.parse_assignments(set_ or []),
+        shots=shots,
+        device=device,
+        **reading.options(console),
     )
+    forecaster, folder = Forecaster.load(opened), opened.folder
     name = re.sub(r"[^\w.-]+", "-", forecaster.facts.name or "facts")
     where = store or str(folder / "observed.sqlite" if folder else f"{name}.observed.sqlite")
     kept = FactStore(where)
@@ -107,56 +118,20 @@ def serve(
         console.print(f"{len(kept):,} observed facts in {kept.name}", soft_wrap=True)
         console.print(f"Listening on {url}; Ctrl-C stops.", soft_wrap=True)
 
-    start(service, settings, Quality(**measured) if quality else None, ready=ready)
+    start(service, settings, _quality_of(opened) if quality else None, ready=ready)
 
 
-def _forecaster(
-    data: str,
-    model: str | None,
-    shots: str | None,
-    settings: dict[str, str],
-    device: str,
-    reading: Reading,
-) -> tuple[Any, dict[str, Any], Path | None]:
-    """The forecaster of a run or a rule, what :class:`Quality` needs, and the run's folder."""
-    from metatkgr.errors import SettingsError
-    from metatkgr.forecasting.forecaster import Forecaster
-    from metatkgr.models import DEFAULT_MODEL, create
-    from metatkgr.models.trainable import TrainableModel
-    from metatkgr.serving.quality import QualitySettings
-    from metatkgr.training.runs import is_run, load_config, load_run
+def _quality_of(opened: OpenModel) -> Quality:
+    """Measures what is served beside the rules; of a run, the result is kept in its folder."""
+    from metatkgr.models import create
+    from metatkgr.serving.quality import Quality, QualitySettings
 
-    where = options.choose_device(device)
-    makers: dict[str, Callable[[], Any]] = {}
-    if is_run(data):
-        if reading.fields or settings or model or shots:
-            raise SettingsError(
-                f"{data} is a run: its model, settings, shots and facts are chosen already"
-            )
-        folder = Path(data)
-        config = load_config(folder)
-        forecaster = Forecaster.load(folder, device=where)
-        makers[config.model] = lambda: load_run(folder, device=where).model
-        wanted = QualitySettings(config.test_shots or config.shots, config.visibility, config.seed)
-        cache: Path | None = folder / "quality.json"
-    else:
-        name = model or DEFAULT_MODEL
-        chosen = create(name, settings, device=where)
-        if isinstance(chosen, TrainableModel):
-            raise SettingsError(
-                f"{name} has to be trained first: metatkgr train {data} --model {name} --out RUN, "
-                "then metatkgr serve RUN; or serve a rule: --model paths"
-            )
-        facts = reading.load(data, console_for(None))
-        forecaster = Forecaster.of(chosen, facts, shots=shots or 3)
-        makers[name] = lambda: create(name, settings, device=where)
-        wanted, cache = QualitySettings(shots or 3), None
-    for rule in _RULES:
-        makers.setdefault(rule, lambda rule=rule: create(rule, device=where))  # type: ignore[misc]
-    measured = {
-        "models": makers,
-        "facts": forecaster.facts,
-        "settings": wanted,
-        "cache": cache,
-    }
-    return forecaster, measured, Path(data) if is_run(data) else None
+    device = opened.model.device
+    rules = (rule for rule in _RULES if rule != opened.model.name)
+    makers = {rule: partial(create, rule, device=device) for rule in rules}
+    return Quality(
+        {opened.model.name: opened.another, **makers},
+        opened.facts,
+        QualitySettings(opened.shots, opened.visibility, opened.seed),
+        opened.folder and opened.folder / "quality.json",
+    )

@@ -24,7 +24,7 @@ from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts
 from metatkgr.forecasting.relations import next_relations
 from metatkgr.forecasting.views import FactView, Forecast, Forecasts, Match, Observed, Reason
 from metatkgr.models.base import Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.opening import OpenModel, open_model
 
 __all__ = ["Forecaster"]
 
@@ -73,24 +73,26 @@ class Forecaster:
         self._calibration, self._store = calibration, store
 
     @classmethod
-    def load(cls, run: str | Path, *, device: str = "auto") -> Forecaster:
-        """The forecaster of a trained run.
+    def load(cls, source: str | Path | OpenModel, *, device: str = "auto") -> Forecaster:
+        """The forecaster of a trained run, or of data by the default model.
 
         Args:
-            run: its folder.
+            source: the folder of a run, a name or path of data, or what ``open_model`` opened.
             device: 'cpu', 'cuda', 'cuda:N' or 'auto', a GPU where there is one.
-        """
-        from metatkgr.training.device import choose_device
-        from metatkgr.training.runs import load_run
 
-        loaded = load_run(run, device=choose_device(device))
-        path = loaded.folder / "calibration.json"
+        Raises:
+            SettingsError: it was opened with another K than the run's, to which its probabilities
+                are calibrated.
+        """
+        opened = source if isinstance(source, OpenModel) else open_model(source, device=device)
+        if opened.folder is None:
+            return cls(opened.model, opened.facts, shots=opened.shots)
+        if str(opened.shots) != str(opened.trained_shots):
+            raise SettingsError(f"{opened.folder} is a run: its shots are chosen already")
+        path = opened.folder / "calibration.json"
+        calibration = Calibration.load(path) if path.exists() else None
         return cls(
-            loaded.model,
-            loaded.facts,
-            shots=loaded.config.test_shots or loaded.config.shots,
-            calibration=Calibration.load(path) if path.exists() else None,
-            store=path,
+            opened.model, opened.facts, shots=opened.shots, calibration=calibration, store=path
         )
 
     @classmethod
@@ -111,14 +113,7 @@ class Forecaster:
             calibration: see :class:`Forecaster`.
         """
         if isinstance(model, str):
-            from metatkgr.models import create
-
-            name, model = model, create(model)
-            if isinstance(model, TrainableModel):
-                raise SettingsError(
-                    f"{name} has to be trained first: metatkgr train DATA --model {name} --out "
-                    "RUN, then Forecaster.load(RUN)"
-                )
+            model = open_model(facts, model=model, device="cpu").model
         return cls(model, facts, shots=shots, calibration=calibration)
 
     @property

@@ -5,56 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_rows
 from metatkgr.forecasting.store import FactRow, FactStore, StoreError
-from metatkgr.forecasting.views import FactView, Forecasts, Match, Observed, Reason
+from metatkgr.forecasting.views import Match, Observed
 from metatkgr.serving.settings import Limits
 
-__all__ = ["Accepted", "Forecasting", "Service"]
+__all__ = ["Service"]
 
 _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 20_000
 _A_FEW = 3
 """Facts that a newcomer has at least, to be worth a look."""
-
-
-class Forecasting(Protocol):
-    """What the service needs of a forecaster."""
-
-    @property
-    def facts(self) -> Facts:
-        """Everything known."""
-
-    def observe(self, facts: Any) -> Observed:
-        """Take facts in; all or none."""
-
-    def predict(self, entity: str, relation: str | None = None, **how: Any) -> Forecasts:
-        """Rank candidates."""
-
-    def explain(self, entity: str, relation: str, answer: str, **how: Any) -> tuple[Reason, ...]:
-        """What speaks for an answer."""
-
-    def search(self, text: str, limit: int = 10) -> list[Match]:
-        """Entities by name."""
-
-    def timeline(self, entity: str) -> list[FactView]:
-        """All facts of an entity, oldest first."""
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """What became of facts that were sent."""
-
-    accepted: int
-    duplicates: int
-    new_entities: tuple[str, ...]
 
 
 class Service:
@@ -73,7 +40,7 @@ class Service:
 
     def __init__(
         self,
-        forecaster: Forecasting,
+        forecaster: Forecaster,
         store: FactStore,
         *,
         model: str,
@@ -124,7 +91,7 @@ class Service:
             return "the store of facts does not answer"
         return ""
 
-    def add(self, facts: Iterable[Sequence[str | int]]) -> Accepted:
+    def add(self, facts: Iterable[Sequence[str | int]]) -> Observed:
         """Keep facts and observe them: on disk, and part of every later answer."""
         rows = self._checked([(s, r, o, t) for s, r, o, t in facts])
         names = dict.fromkeys(name for row in rows for name in (row.subject, row.object))
@@ -136,7 +103,7 @@ class Service:
         except StoreError as error:
             # They are kept; whoever follows the store observes them a moment later.
             _LOG.warning("%s", error)
-        return Accepted(added.accepted, added.duplicates, new)
+        return Observed(added.accepted, added.duplicates, new)
 
     def catch_up(self) -> None:
         """Observe the facts that were added to the store since the last time."""

@@ -1,0 +1,120 @@
+"""One way from what a user names (a run, or data and perhaps a model) to a model that can answer.
+
+``evaluate``, ``predict``, ``serve``, ``compare`` and :meth:`Forecaster.load` all begin here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metatkgr.data import sources
+from metatkgr.data.facts import Facts
+from metatkgr.data.readers.bad_rows import BadRows
+from metatkgr.data.tasks import Tasks
+from metatkgr.errors import SettingsError
+from metatkgr.models import DEFAULT_MODEL, create
+from metatkgr.models.base import Model
+from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.device import choose_device
+from metatkgr.training.runs import is_run, load_run
+
+__all__ = ["OpenModel", "open_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """A model ready for ``prepare``, with the facts and the protocol that belong to it."""
+
+    model: Model[Any]
+    facts: Facts
+    shots: int | str
+    """K, or a range from which each entity's K is drawn."""
+    visibility: str
+    seed: int
+    folder: Path | None = None
+    """Of the run; None where the model needed no training."""
+    trained_shots: int | str | None = None
+    """K of the run's own meta-test entities; ``shots`` may have been chosen otherwise."""
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What the tasks follow from besides the facts."""
+        return {"shots": self.shots, "visibility": self.visibility, "seed": self.seed}
+
+    def tasks(self, split: str = "meta-test") -> Tasks:
+        """The few-shot tasks of a split."""
+        return Tasks.build(self.facts, split=split, **self.protocol)
+
+    def another(self) -> Model[Any]:
+        """The same model once more, for work that must not disturb this one."""
+        if self.folder is not None:
+            return load_run(self.folder, device=self.model.device).model
+        return type(self.model)(self.model.settings, device=self.model.device)
+
+
+def open_model(
+    source: str | Path | Facts,
+    *,
+    model: str | None = None,
+    preset: str = "default",
+    settings: Mapping[str, Any] | None = None,
+    shots: int | str | None = None,
+    visibility: str | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    reading: Mapping[str, Any] | None = None,
+    tell: Callable[[BadRows], object] | None = None,
+) -> OpenModel:
+    """Open a trained run, or a model that needs no training over any data.
+
+    Args:
+        source: the folder of a run; or data: a catalogue name, 'world', a file, an ingested
+            folder, or facts that are at hand.
+        model: a model that needs no training, where ``source`` is not a run; None: the default.
+        preset, settings: of that model.
+        shots, visibility, seed: of the tasks; None: the run's, or 3, 'entity-split' and 0.
+        device: 'cpu', 'cuda', 'cuda:N' or 'auto', a GPU where there is one.
+        reading: fields of ``ReadOptions``, where ``source`` is a file.
+        tell: called with what came of the rows of a file.
+
+    Raises:
+        SettingsError: the run has chosen already what was given, or the model has to be trained.
+    """
+    where = choose_device(device)
+    if not isinstance(source, Facts) and is_run(source):
+        if model or settings or reading or preset != "default":
+            raise SettingsError(
+                f"{source} is a run: its model, settings and facts are chosen already"
+            )
+        run = load_run(source, device=where)
+        known = run.config.test_shots or run.config.shots
+        return OpenModel(
+            run.model,
+            run.facts,
+            known if shots is None else shots,
+            visibility or run.config.visibility,
+            run.config.seed if seed is None else seed,
+            run.folder,
+            known,
+        )
+    # A misspelt model or setting is told before a large file is read.
+    chosen = create(model or DEFAULT_MODEL, settings, preset=preset, device=where)
+    if isinstance(chosen, TrainableModel):
+        data = "DATA" if isinstance(source, Facts) else source
+        raise SettingsError(
+            f"{chosen.name} has to be trained first: metatkgr train {data} --model {chosen.name} "
+            "--out RUN, then name RUN here; or take a rule, which needs no training: --model paths"
+        )
+    facts, rows = (
+        (source, None)
+        if isinstance(source, Facts)
+        else sources.load_with_report(str(source), **(reading or {}))
+    )
+    if rows is not None and tell is not None:
+        tell(rows)
+    return OpenModel(
+        chosen, facts, 3 if shots is None else shots, visibility or "entity-split", seed or 0
+    )
