@@ -20,13 +20,13 @@ import pytest
 import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
-from metatkgr.evaluation.sharding import answer_rows, join_shards, shard_rows
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.cluster import LOCAL, LOG, evaluate_on, run_grid_on
 from metatkgr.experiments.study import Search
 from metatkgr.experiments.tuning import tune
 from metatkgr.experiments.workers import read_record, record_path, records, work_through
 from metatkgr.models.trainable import Part
+from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
 
 ROOT = Path(__file__).parent.parent.parent
 WORLD = "world:3000:1"

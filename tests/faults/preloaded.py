@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import metatkgr.data.large.append
-import metatkgr.evaluation.report
+import metatkgr.evaluation.evaluator
 import metatkgr.forecasting.forecaster
 import metatkgr.forecasting.store
 import metatkgr.graph.stored

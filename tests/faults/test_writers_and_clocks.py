@@ -15,8 +15,7 @@ import torch
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation.chunks import in_chunks
-from metatkgr.evaluation.evaluator import evaluate
+from metatkgr.evaluation.evaluator import evaluate, in_chunks
 from metatkgr.experiments import claims
 from metatkgr.experiments.claims import STALE_SECONDS, Claim
 from metatkgr.forecasting.forecaster import Forecaster

@@ -177,8 +177,7 @@ def evaluation_of(
     ranked: Any = None,
 ) -> dict[str, Any]:
     """One evaluation with a progress bar, as the object that ``--json`` writes."""
-    from metatkgr.evaluation.evaluator import evaluate
-    from metatkgr.evaluation.report import evaluation_report
+    from metatkgr.evaluation.evaluator import evaluate, evaluation_report
 
     with growing_bar(f"{model.name}, {facts.name}") as update:
         return evaluation_report(

@@ -75,7 +75,7 @@ def train(
     from metatkgr.training.device import choose_device, choose_precision
     from metatkgr.training.distributed import processes, was_restarted
     from metatkgr.training.fitting import check_folder, configure, learn, save_run, trainable
-    from metatkgr.training.tracking import Tracker
+    from metatkgr.training.trace import Tracker
 
     # torchrun repeats the command as it was when it replaces a lost process.
     resume = resume or was_restarted()

@@ -1,11 +1,12 @@
-"""Score and rank all queries of a split, in bounded memory."""
+"""Score and rank the queries of a split, a chunk of its questions at a time, in bounded memory."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,17 +14,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from metatkgr.data.facts import IntArray
+from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation.chunks import in_chunks
 from metatkgr.evaluation.filters import FILTERS, TrueAnswers, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.evaluation.statistics import Summary, summarise
 from metatkgr.graph.novelty import novel_answers
 from metatkgr.models.base import Model
+from metatkgr.version import __version__
 
-__all__ = ["SUBSETS", "Evaluation", "evaluate"]
+__all__ = ["SUBSETS", "Evaluation", "evaluate", "evaluation_report", "in_chunks"]
+
+_LOG = logging.getLogger(__name__)
 
 SUBSETS = ("all", "novel", "later")
 
@@ -183,6 +186,91 @@ def evaluate(
         for i, name in enumerate(FILTERS)
     }
     return Evaluation(tasks, ranks, novel, seconds)
+
+
+def in_chunks(count: int, size: int, work: Callable[[int, int], object]) -> None:
+    """Call ``work(begin, end)`` for all of ``range(count)``, ``size`` at a time, in order.
+
+    Where a chunk runs out of a GPU's memory it is halved, with a warning, and done again; later
+    chunks keep the smaller size. So ``work`` must leave nothing behind when it raises.
+
+    Raises:
+        MetaTKGRError: not even a single one fits.
+    """
+    begin = 0
+    while begin < count:
+        end = min(count, begin + size)
+        try:
+            work(begin, end)
+        except torch.OutOfMemoryError as error:
+            told = str(error).splitlines()[0] if str(error) else "out of memory"
+        else:
+            begin = end
+            continue
+        # Outside the handler: the error holds on to the tensors of the frames it came through.
+        if end - begin == 1:
+            raise MetaTKGRError(
+                f"the device has too little memory for a single question ({told}); choose a "
+                "smaller model, or --device cpu"
+            )
+        size = (end - begin) // 2
+        _LOG.warning("out of memory with %d questions at once; going on with %d", end - begin, size)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def evaluation_report(
+    model: Model[Any],
+    facts: Facts,
+    *,
+    shots: int | str = 3,
+    visibility: str = "entity-split",
+    split: str = "meta-test",
+    seed: int = 0,
+    questions: int | None = None,
+    loaded: float = 0.0,
+    details: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    ranked: Callable[..., Evaluation] = evaluate,
+) -> dict[str, Any]:
+    """Rank the queries of a split and say under which conditions.
+
+    Args:
+        model: with its weights, if it has any.
+        facts: the whole graph.
+        shots: K, or a range from which each entity's K is drawn.
+        visibility: which facts are public.
+        split: whose new entities are asked about.
+        seed: to be told, and of each entity's K and of the questions, where they are drawn.
+        questions: at most so many are asked, drawn evenly; None: all. Then the result also says
+            how many were asked, and how many queries the split has.
+        loaded: seconds that loading took.
+        details: add metrics per relation and per time step.
+        progress: called with the questions done since the last call and the number of all.
+        ranked: who ranks; called as ``evaluate`` is.
+    """
+    tasks = Tasks.build(facts, shots=shots, visibility=visibility, split=split, seed=seed)
+    sampled: dict[str, Any] = {}
+    if questions is not None:
+        all_queries, tasks = len(tasks.answers), tasks.sample(questions, seed)
+        sampled = {"questions": len(tasks.questions), "queries_of_split": all_queries}
+    total = len(tasks.questions)
+    evaluation = ranked(
+        model, tasks, progress=None if progress is None else lambda done: progress(done, total)
+    )
+    measured = evaluation.to_json(details=details)
+    measured["seconds"] = {"load": round(loaded, 4)} | measured["seconds"]
+    return (
+        {
+            "dataset": facts.name,
+            "model": model.name,
+            "settings": asdict(model.settings),
+            "seed": seed,
+            "version": __version__,
+        }
+        | sampled
+        | measured
+    )
 
 
 _KNOWN: WeakKeyDictionary[Tasks, tuple[list[TrueAnswers], npt.NDArray[np.bool_]]]

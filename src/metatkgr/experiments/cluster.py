@@ -27,7 +27,6 @@ import torch
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.evaluation.sharding import join_shards, shard_rows
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.workers import (
     Limits,
@@ -39,6 +38,7 @@ from metatkgr.experiments.workers import (
 from metatkgr.files import write_text
 from metatkgr.models import Model, available
 from metatkgr.models.trainable import Part, TrainableModel
+from metatkgr.training.distributed import join_shards, shard_rows
 
 __all__ = ["LOCAL", "Connection", "connected", "evaluate_on", "load_ray", "run_grid_on"]
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period
 from metatkgr.data.tasks import Tasks
-from metatkgr.evaluation.chunks import in_chunks
+from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head
 from metatkgr.models.base import Graded, Model
 from metatkgr.models.trainable import TrainableModel

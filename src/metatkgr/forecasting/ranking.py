@@ -12,7 +12,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Queries
-from metatkgr.evaluation.chunks import in_chunks
+from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.graph import Snapshot
 
 __all__ = ["Ask", "Candidate", "best_candidates", "best_facts"]

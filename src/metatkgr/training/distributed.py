@@ -1,16 +1,16 @@
 """Several processes, one training: batches are shared out, gradients are added up.
 
 Start them with ``torchrun``; it says through the environment how many there are. Every process
-draws the same batches from the same seed and computes the loss of its own part of each; validation
-is shared out too, by questions. Where ``torchrun`` starts them anew after a loss
-(``--max-restarts``), they go on from the last checkpoint.
+draws the same batches from the same seed and computes the loss of its own part of each; an
+evaluation is shared out too, by questions (also among the workers of a cluster). Where ``torchrun``
+starts them anew after a loss (``--max-restarts``), they go on from the last checkpoint.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,22 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.evaluation.filters import FILTERS
-from metatkgr.evaluation.sharding import answer_rows, shard_rows
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import Part
 
 __all__ = [
     "GradientSum",
+    "answer_rows",
     "current_part",
     "evaluate_together",
     "file_of_the_first",
+    "join_shards",
     "processes",
+    "shard_rows",
     "sum_over_processes",
     "was_restarted",
 ]
@@ -139,6 +142,49 @@ def evaluate_together(model: Model[Any], tasks: Tasks) -> Evaluation:
     table = sum_over_processes(table.to(_wire())).cpu()
     ranks = dict(zip(FILTERS, table[1:].numpy(), strict=True))
     return Evaluation(tasks, ranks, table[0].numpy() > 0, seconds)
+
+
+def shard_rows(tasks: Tasks, part: Part) -> IntArray:
+    """The questions of one part, as ascending rows of ``tasks.questions``; may be none.
+
+    A model encodes its candidates once for each time step that is asked about, so a part is a
+    stretch of time. Its ranks do not depend on the other parts: scores do not depend on the batch.
+    Every question weighs 1/Q, and every moment 1/M, shared by its questions: the parts are as equal
+    as can be both in questions and in moments.
+    """
+    time = tasks.questions.time
+    order = np.argsort(time, kind="stable")
+    _, moment, size = np.unique(time[order], return_inverse=True, return_counts=True)
+    weight = 1.0 / max(len(time), 1) + 1.0 / (max(len(size), 1) * size[moment])
+    before = np.cumsum(weight) - weight / 2  # adds up to 2
+    mine = np.minimum((before / 2 * part.count).astype(np.int64), part.count - 1) == part.number
+    return np.sort(order[mine])
+
+
+def answer_rows(tasks: Tasks, questions: IntArray) -> IntArray:
+    """The rows of ``tasks.answers`` that belong to some questions, in the order of a shard's."""
+    return np.flatnonzero(np.isin(tasks.answers.question, questions))
+
+
+def join_shards(tasks: Tasks, shards: Sequence[tuple[IntArray, Evaluation]]) -> Evaluation:
+    """The evaluation of all questions from those of all parts.
+
+    Args:
+        tasks: the whole.
+        shards: for each part its questions, from :func:`shard_rows`, and the evaluation of
+            ``tasks.only`` of them.
+    """
+    ranks: dict[str, np.ndarray] = {}
+    novel = np.zeros(len(tasks.answers), bool)
+    seconds: dict[str, float] = {}
+    for questions, shard in shards:
+        rows = answer_rows(tasks, questions)
+        novel[rows] = shard.novel
+        for name, values in shard.ranks.items():
+            ranks.setdefault(name, np.full(len(tasks.answers), np.nan))[rows] = values
+        for name, spent in shard.seconds.items():
+            seconds[name] = seconds.get(name, 0.0) + spent
+    return Evaluation(tasks, ranks, novel, seconds)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.data.shots import Shots
 from metatkgr.errors import SettingsError
-from metatkgr.evaluation.report import evaluation_report
+from metatkgr.evaluation.evaluator import evaluation_report
 from metatkgr.files import write_json, write_text
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel

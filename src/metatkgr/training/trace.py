@@ -1,16 +1,22 @@
-"""``trace.jsonl``: one line for each epoch, so that a training can be looked at while it runs."""
+"""``trace.jsonl``: one line for each epoch, so that a training can be looked at while it runs.
+
+The same numbers can be drawn as curves by TensorBoard.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, SettingsError
 from metatkgr.files import check_file, write_text
 
-__all__ = ["Trace", "read_trace"]
+__all__ = ["Trace", "Tracker", "read_trace"]
+
+_NOT_CURVES = ("phase", "epoch", "epochs", "step")
 
 
 class Trace:
@@ -60,3 +66,51 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
                 return
             raise DataError(f"{path}, line {number} is no line of a trace: {line[:80]!r}") from None
         yield content
+
+
+class Tracker:
+    """Writes the lines of a trace as TensorBoard's scalars; a context manager.
+
+    ``meta/loss``, ``meta/bound``, ``meta/kl``, ``meta/validation_mrr``, ``meta/seconds/forward``
+    and so on: phase, then quantity. The axis is the number of optimiser steps since the training
+    began, so that the phases follow each other.
+
+    Args:
+        folder: for TensorBoard's files; made when it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise SettingsError(
+                "TensorBoard is not installed: pip install 'metatkgr[track]', or train without "
+                "--track"
+            ) from None
+        self.folder = folder
+        self._new_writer: Any = SummaryWriter
+        self._writer: Any = None
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """Add one line of the trace."""
+        if self._writer is None:
+            # A training that goes on repeats the epochs after its checkpoint; what an earlier file
+            # says about them no longer counts.
+            self._writer = self._new_writer(str(self.folder), purge_step=line["step"])
+        for name, value in line.items():
+            if name not in _NOT_CURVES and isinstance(value, int | float):
+                quantity = name.replace("seconds_", "seconds/", 1)
+                self._writer.add_scalar(f"{line['phase']}/{quantity}", value, line["step"])
+        self._writer.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
