@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent.parent
-BESIDE = ("benchmarks",)
+BESIDE = ("benchmarks", "studies")
 """Folders of code that are not in the wheel."""
 FREE = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|HPND|Unlicense|CC0|Zlib|0BSD|"

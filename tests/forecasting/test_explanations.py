@@ -10,11 +10,11 @@ import pytest
 
 import metatkgr as mt
 from metatkgr.data.facts import Facts
-from metatkgr.experiments.deletion import Asked, falls, falls_of_model, main, newcomer_rows
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.views import Forecast
 from metatkgr.models.base import Model
+from studies.faithfulness import Asked, falls, falls_of_model, main, newcomer_rows
 
 QUESTIONS = 60
 

@@ -2,7 +2,7 @@
 
 Cells of a grid share the hardware, which says little of a training alone. Files below
 ``results/timings`` hold trainings that had few others beside them (``metatkgr reproduce 3-shot
---models … --workers N``, then ``python -m metatkgr.experiments.variants OUT/cells --out FILE``):
+--models … --workers N``, then ``python -m studies.variants OUT/cells --out FILE``):
 those of one file ran side by side.
 """
 
@@ -32,7 +32,7 @@ def read_timings(folder: Path) -> list[dict[str, Any]]:
         if not isinstance(runs, list) or not all(_is_timing(run) for run in runs):
             raise DataError(
                 f"{path} holds no times of trainings: write it with "
-                "python -m metatkgr.experiments.variants CELLS --out FILE"
+                "python -m studies.variants CELLS --out FILE"
             )
         found += [run | {"beside": len(runs) - 1} for run in runs]
     return found

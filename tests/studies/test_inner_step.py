@@ -8,7 +8,7 @@ import pytest
 
 import metatkgr as mt
 from metatkgr.data.world import simulate
-from metatkgr.experiments.inner_step import inner_step, main
+from studies.inner_step import inner_step, main
 
 TINY = {"dimension": 8, "translation_epochs": 2, "epochs": 1, "background_epochs": 0}
 

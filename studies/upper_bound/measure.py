@@ -1,6 +1,6 @@
 """How high could numbers on meta-test be? FITTED ON META-TEST: A CEILING, NEVER A MODEL.
 
-``python -m metatkgr.experiments.ceiling DATASET [--shots K] [--questions N] [--out FILE]`` says
+``python -m studies.upper_bound DATASET [--shots K] [--questions N] [--out FILE]`` says
 
 1. at what share of the novel answers of meta-test each kind of visible evidence points; a model
    that always put those answers first, and all repeats, would have 1 - n + n · share as its MRR and
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -29,8 +28,10 @@ import torch
 from metatkgr.data.problem import Problem
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Tasks
-from metatkgr.errors import MetaTKGRError
-from metatkgr.experiments.ceiling_fit import (
+from metatkgr.experiments.cell_run import hardware, versions
+from metatkgr.files import write_json
+from metatkgr.models.evidence.settings import EvidenceSettings
+from studies.upper_bound.fit import (
     MARKS,
     FloatArray,
     Rows,
@@ -40,10 +41,7 @@ from metatkgr.experiments.ceiling_fit import (
     ranks_by,
     rule_ranks,
 )
-from metatkgr.experiments.ceiling_questions import POINTERS, Asked, draw_novel, read_evidence
-from metatkgr.experiments.cell_run import hardware, versions
-from metatkgr.files import write_json
-from metatkgr.models.evidence.settings import EvidenceSettings
+from studies.upper_bound.queries import POINTERS, Asked, draw_novel, read_evidence
 
 __all__ = ["WARNING", "ceiling", "main", "table"]
 
@@ -203,9 +201,7 @@ def _line(what: str, where: str, fit: dict[str, Any]) -> str:
 
 def main(arguments: Iterable[str]) -> str:
     """Measure the ceilings of a dataset; returns what to print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m metatkgr.experiments.ceiling", description=WARNING
-    )
+    parser = argparse.ArgumentParser(prog="python -m studies.upper_bound", description=WARNING)
     parser.add_argument("dataset", help="a dataset's name or a file of facts")
     parser.add_argument("--shots", type=int, default=3)
     parser.add_argument("--questions", type=int, default=12_000, help="novel questions, at most")
@@ -226,10 +222,3 @@ def main(arguments: Iterable[str]) -> str:
     if chosen.out:
         write_json(chosen.out, found)
     return table(found)
-
-
-if __name__ == "__main__":
-    try:
-        print(main(sys.argv[1:]))
-    except MetaTKGRError as error:
-        sys.exit(f"error: {error}")

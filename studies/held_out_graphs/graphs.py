@@ -48,7 +48,7 @@ from pathlib import Path
 from typing import Any
 
 from metatkgr.errors import DataError
-from metatkgr.experiments.elsewhere_packages import members_of_archive, members_of_zip
+from studies.held_out_graphs.packages import members_of_archive, members_of_zip
 
 __all__ = ["GRAPHS", "Row", "baseball", "flights"]
 

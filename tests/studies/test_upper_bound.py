@@ -15,16 +15,16 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
-from metatkgr.experiments import ceiling as ceilings
-from metatkgr.experiments.ceiling import WARNING, ceiling, main
-from metatkgr.experiments.ceiling_fit import halves, judged, ranks_by, rule_ranks
-from metatkgr.experiments.ceiling_questions import Asked, Novel, draw_novel, read_evidence
-from metatkgr.experiments.ceiling_tables import read_ceilings, tables
 from metatkgr.experiments.outcomes import read_outcomes
 from metatkgr.graph.novelty import novel_answers
 from metatkgr.models.evidence.combination import initial_weights
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings
+from studies.upper_bound import measure as ceilings
+from studies.upper_bound.fit import halves, judged, ranks_by, rule_ranks
+from studies.upper_bound.measure import WARNING, ceiling, main
+from studies.upper_bound.queries import Asked, Novel, draw_novel, read_evidence
+from studies.upper_bound.tables import read_ceilings, tables
 
 ROOT = Path(__file__).parent.parent.parent
 FEW = EvidenceSettings(recent=2, near=6, frequent=2, hidden=4, members=2)

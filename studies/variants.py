@@ -1,6 +1,6 @@
 """Cells with other settings side by side: what meta-validation says of each, then meta-test.
 
-``python -m metatkgr.experiments.variants OUT/cells --out FILE`` reads the records that
+``python -m studies.variants OUT/cells --out FILE`` reads the records that
 ``metatkgr reproduce … --set KEY=VALUE --out OUT`` left, writes the few numbers that a comparison of
 settings needs into a small file, and prints them as a table, the best validation first. Settings
 are chosen by the first column of numbers; the others are there to be told, not to choose by.
@@ -71,7 +71,7 @@ def _short(value: float) -> str:
 
 def _main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m metatkgr.experiments.variants", description=__doc__.splitlines()[0]
+        prog="python -m studies.variants", description=__doc__.splitlines()[0]
     )
     parser.add_argument("cells", type=Path, help="folder of records, OUT/cells")
     parser.add_argument("--out", type=Path, help="JSON file to write")

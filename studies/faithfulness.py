@@ -1,6 +1,6 @@
 """Are the reasons of forecasts reasons? Without its evidence, a forecast must fall.
 
-``python -m metatkgr.experiments.deletion RUN`` prints a table for a trained run, over newcomers of
+``python -m studies.faithfulness RUN`` prints a table for a trained run, over newcomers of
 meta-test. The facts of a forecast's first reason are removed, or as many random visible facts, or
 as many near at hand; learned vectors stay, all else follows from the facts that are left.
 """

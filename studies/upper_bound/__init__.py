@@ -1,0 +1,1 @@
+"""How high could numbers on meta-test be? Fitted on meta-test: an upper bound, never a model."""
