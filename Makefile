@@ -7,7 +7,7 @@ WORKERS ?= 2
 CASES ?= 1000000
 SEED ?= 0
 
-.PHONY: demo test lint tests test-slow load fuzz faults audit soak bench format docs screenshots clean
+.PHONY: demo test lint tests test-slow load fuzz faults goldens audit soak bench format docs screenshots clean
 
 demo: $(VENV)/.installed
 	$(BIN)/metatkgr demo
@@ -42,6 +42,10 @@ faults: $(VENV)/.installed-dev
 # Ten minutes of mixed load on one service; its memory must stay level.
 soak: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.soak --out ../results/soak.json
+
+# Ranks, tasks, readers, appends and answers are as recorded; `make goldens GOLDENS=--all` is long.
+goldens: $(VENV)/.installed-dev
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m goldens.check $(GOLDENS)
 
 # Pins, licences, undeclared imports; then known vulnerabilities, for which the network is asked.
 audit: $(VENV)/.installed-dev $(VENV)/audit/bin/pip-audit
