@@ -23,7 +23,7 @@ class DataError(MetaTKGRError):
     """Facts that cannot be read, found, fetched or used."""
 
 
-class SettingsError(MetaTKGRError):
+class SettingsError(MetaTKGRError, ValueError):
     """A setting that does not exist or a value out of range."""
 
 

@@ -76,7 +76,7 @@ def test_a_training_on_a_full_disk_says_so_and_can_be_gone_on_with(tmp_path: Pat
         model = trainable("transe", {"dimension": 128, "epochs": 3, "patience": 0})
         config = configure(model, facts, shots=2)
         learn(model, facts, config, folder=folder, resume=folder.exists())
-        return model.state()
+        return model.state_dict()
 
     folder = tmp_path / "run"
     with no_file_beyond(100_000), pytest.raises(MetaTKGRError, match="cannot write"):

@@ -109,10 +109,17 @@ def test_settings_that_ask_for_all_the_memory_are_refused_before_it_is_taken(
     folder = made(tmp_path / "run")
     config = folder / "config.toml"
     text = config.read_text()
-    for dimension, told in ((10**9, "another model, setting or graph"), (10**18, "such settings")):
+    for dimension, told in (
+        (10**6, "another model, setting or graph"),
+        (10**18, "must be at most"),
+    ):
         config.write_text(text.replace("dimension = 4", f"dimension = {dimension}"))
         with pytest.raises(DataError, match=told):
             load_run(folder)
+    model = create("transe")
+    assert isinstance(model, TrainableModel)
+    with pytest.raises(DataError, match="such settings"):
+        expected_state(model, 10**18, 4)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -142,7 +149,7 @@ def test_the_expected_shapes_are_those_of_the_weights(name: str) -> None:
         pytest.skip("it has no weights")
     expected = expected_state(model, 30, 4)
     model.build(30, 4, torch.Generator().manual_seed(0))
-    found = model.state()
+    found = model.state_dict()
     assert {key: (w.shape, w.dtype) for key, w in found.items()} == {
         key: (w.shape, w.dtype) for key, w in expected.items()
     }

@@ -58,7 +58,7 @@ def weights(name: str) -> dict[str, torch.Tensor]:
     model = made(name)
     assert isinstance(model, TrainableModel)
     train(model, Problem.of(world(), shots=2), seed=3)
-    return model.state()
+    return model.state_dict()
 
 
 def made(name: str, **changes: object) -> Model[object]:
@@ -70,7 +70,7 @@ def made(name: str, **changes: object) -> Model[object]:
 def usable(name: str) -> Model[object]:
     model = made(name)
     if isinstance(model, TrainableModel):
-        model.load_state(weights(name))
+        model.load_state_dict(weights(name))
     return model
 
 
@@ -116,18 +116,6 @@ def test_scores_do_not_depend_on_the_batch(name: str) -> None:
 def close(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal up to the order in which a matrix product adds."""
     return torch.allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_pairs_and_candidates_agree(name: str) -> None:
-    tasks = tasks_of("entity-split")
-    questions = some(tasks.questions, 20)
-    candidates = torch.randint(
-        0, len(tasks.facts.entities), (20, 7), generator=torch.Generator().manual_seed(1)
-    )
-    model = ready(name, tasks)
-    pairs = model.score_pairs(questions, candidates)
-    assert torch.equal(pairs, model.score(questions).gather(1, candidates))
 
 
 def scrambled(
@@ -229,9 +217,30 @@ def test_the_same_seed_gives_the_same_weights(name: str) -> None:
     model = made(name)
     assert isinstance(model, TrainableModel)
     train(model, Problem.of(world(), shots=2), seed=3)
-    again = model.state()
+    again = model.state_dict()
     assert again.keys() == weights(name).keys()
     assert all(torch.equal(again[key], value) for key, value in weights(name).items())
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_a_model_with_weights_is_a_module_of_torch(name: str) -> None:
+    tasks = tasks_of("entity-split")
+    model, other = usable(name), made(name)
+    assert isinstance(model, TrainableModel)
+    assert isinstance(other, TrainableModel)
+    assert model.state_dict().keys() == weights(name).keys()
+    assert list(model.weights) == sorted(dict(model.named_parameters()))
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    sizes = len(tasks.facts.entities), len(tasks.facts.relations)
+    other.build(*sizes, torch.Generator().manual_seed(9))
+    before = list(other.parameters())
+    other.load_state_dict(model.state_dict())
+    assert all(one is two for one, two in zip(before, other.parameters(), strict=True))
+    assert all(torch.equal(w, weights(name)[key]) for key, w in other.state_dict().items())
+    assert other.to("cpu").device == torch.device("cpu")
+    assert other.to("meta").device == torch.device("meta")
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        model.load_state_dict({key: w[None] for key, w in model.state_dict().items()})
 
 
 @pytest.mark.parametrize("name", TRAINABLE)
@@ -281,5 +290,5 @@ def test_an_interrupted_training_goes_on_exactly(name: str, tmp_path: Path) -> N
         train(fresh(), problem, seed=5, folder=tmp_path / "cut", progress=interrupt)
     resumed = fresh()
     again = train(resumed, problem, seed=5, folder=tmp_path / "cut", resume=True)
-    assert all(torch.equal(resumed.state()[k], v) for k, v in whole.state().items())
+    assert all(torch.equal(resumed.state_dict()[k], v) for k, v in whole.state_dict().items())
     assert [line["loss"] for line in again] == [line["loss"] for line in lines]

@@ -52,8 +52,8 @@ def test_fitted_means_it_scores_and_is_evaluated(fitted: mt.MetaTKGR, world: mt.
 def test_a_saved_estimator_is_a_run(fitted: mt.MetaTKGR, run: Run, tmp_path: Path) -> None:
     folder = fitted.save(tmp_path / "run")
     loaded = load_run(folder)
-    for name, value in fitted.model_.state().items():
-        assert torch.equal(loaded.model.state()[name], value)
+    for name, value in fitted.model_.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], value)
     assert run("evaluate", folder).code == 0
     with pytest.raises(SettingsError, match="already holds a run"):
         fitted.save(folder)

@@ -63,7 +63,7 @@ def test_every_stage_of_the_text_goes_on_exactly(ended: str, sampler: str, tmp_p
         model = create("metatkgr", settings, preset="paper")
         assert isinstance(model, TrainableModel)
         train(model, problem, seed=1, **how)
-        return model.state()
+        return model.state_dict()
 
     whole = learn()
     with pytest.raises(_KilledError):

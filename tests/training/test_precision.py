@@ -31,12 +31,12 @@ def test_a_training_in_bfloat16_comes_near_the_one_in_float32(model: str, world:
         mt.Estimator(model, device="cpu", precision=precision, **MODELS[model]).fit(world)
         for precision in ("float32", "bfloat16")
     )
-    for name, value in half.model_.state().items():
+    for name, value in half.model_.state_dict().items():
         assert value.dtype == torch.float32, name
         assert bool(value.isfinite().all()), name
     assert any(
-        not torch.equal(value, half.model_.state()[name])
-        for name, value in plain.model_.state().items()
+        not torch.equal(value, half.model_.state_dict()[name])
+        for name, value in plain.model_.state_dict().items()
     ), "bfloat16 changed nothing"
     last = plain.trace_[-1]["loss"]
     assert half.trace_[-1]["loss"] == pytest.approx(last, rel=0.03)

@@ -43,8 +43,8 @@ def test_a_kept_stage_gives_the_same_weights(name: str, problem: Problem, tmp_pa
     taking, lines = _train(name, problem, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1, "another stage was trained"
     assert _plain(lines) == _plain(its_lines)
-    for key, value in alone.state().items():
-        assert torch.equal(value, taking.state()[key]), key
+    for key, value in alone.state_dict().items():
+        assert torch.equal(value, taking.state_dict()[key]), key
 
 
 def test_other_seeds_and_settings_are_other_stages(problem: Problem, tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_a_spoilt_file_is_trained_anew(problem: Problem, tmp_path: Path) -> None
     kept = load(whole)
     path.write_bytes(whole[: len(whole) // 2])
     again, _ = _train("metatkgr", problem, tmp_path)
-    for key, value in model.state().items():
-        assert torch.equal(value, again.state()[key])
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, again.state_dict()[key])
     # Not byte by byte: the file also says how many seconds the training took.
     anew = load(path.read_bytes())
     assert anew.keys() == kept.keys()

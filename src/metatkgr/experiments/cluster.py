@@ -241,7 +241,7 @@ def evaluate_on(
         ray = cluster.ray
         weights = None
         if isinstance(model, TrainableModel):
-            weights = {name: value.cpu().numpy() for name, value in model.state().items()}
+            weights = {name: value.cpu().numpy() for name, value in model.state_dict().items()}
         plain = replace(tasks, facts=replace(tasks.facts, law=None))
         shared = ray.put((model.name, model.settings, weights)), ray.put(plain)
         rank = cluster.remote(_rank_part, max_retries=_ATTEMPTS)
@@ -267,6 +267,6 @@ def _rank_part(model: tuple[str, Any, Any], tasks: Tasks, rows: Any, device: str
     name, settings, weights = model
     here = available()[name](settings, device=device)
     if weights is not None and isinstance(here, TrainableModel):
-        here.load_state({key: torch.from_numpy(value) for key, value in weights.items()})
+        here.load_state_dict({key: torch.from_numpy(value) for key, value in weights.items()})
     found = evaluate(here, tasks.only(rows))
     return found.ranks, found.novel, found.seconds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor
 
@@ -9,9 +11,10 @@ from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import UnknownNameError
 from metatkgr.graph.ragged import pack
 
-__all__ = ["KINDS", "Negatives", "fixed_negatives"]
+__all__ = ["KINDS", "NegativeKind", "Negatives", "fixed_negatives"]
 
-KINDS = ("uniform", "place", "mixed")
+NegativeKind = Literal["uniform", "place", "mixed"]
+KINDS = get_args(NegativeKind)
 
 
 class Negatives:

@@ -14,17 +14,17 @@ tests, which run over everything registered.
 from __future__ import annotations
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.errors import SettingsError, UnknownNameError, nearest
+from metatkgr.errors import UnknownNameError
+from metatkgr.settings import NoSettings, parse_settings
 
 __all__ = [
     "Clue",
@@ -32,18 +32,11 @@ __all__ = [
     "Graded",
     "Link",
     "Model",
-    "NoSettings",
     "Observes",
     "available",
     "create",
-    "parse_settings",
     "register",
 ]
-
-
-@dataclasses.dataclass(frozen=True)
-class NoSettings:
-    """Settings of a model that has none."""
 
 
 SettingsT = TypeVar("SettingsT")
@@ -73,7 +66,12 @@ class Model(ABC, Generic[SettingsT]):
         self, settings: SettingsT | None = None, *, device: torch.device | str = "cpu"
     ) -> None:
         self.settings: SettingsT = self.settings_type() if settings is None else settings
-        self.device = torch.device(device)
+        self._device = torch.device(device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self._device
 
     @abstractmethod
     def prepare(self, visible: VisibleFacts) -> Self:
@@ -90,18 +88,6 @@ class Model(ABC, Generic[SettingsT]):
         Returns:
             (Q, E) tensor on ``self.device``, higher is likelier, finite; any real dtype.
         """
-
-    def score_pairs(self, queries: Queries, candidates: Tensor) -> Tensor:
-        """Score given candidates only.
-
-        Args:
-            queries: Q questions.
-            candidates: (Q, C) entity ids.
-
-        Returns:
-            (Q, C) scores, the same numbers ``score`` gives these candidates.
-        """
-        return self.score(queries).gather(1, candidates.to(self.device))
 
 
 class Observes(ABC):
@@ -220,48 +206,3 @@ def create(
         raise UnknownNameError(f"preset of {name}", preset, model.presets)
     chosen = {**model.presets[preset], **(settings or {})}
     return model(parse_settings(model.settings_type, chosen), device=device)
-
-
-def parse_settings(settings_type: type[Any], given: Mapping[str, Any]) -> Any:
-    """Build a settings object; unknown fields and unfit values are errors that say what would fit.
-
-    Args:
-        settings_type: a dataclass whose fields are int, float, bool or str.
-        given: values by field name; text is converted to the field's type.
-    """
-    hints = get_type_hints(settings_type)
-    fields = [field.name for field in dataclasses.fields(settings_type)]
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        if key not in fields:
-            close = nearest(key, fields)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"known: {fields or 'none'}"
-            raise SettingsError(f"{settings_type.__name__} has no field {key!r}; {hint}")
-        values[key] = _convert(key, value, hints[key])
-    try:
-        return settings_type(**values)
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
-
-
-def _convert(key: str, value: Any, wanted: Any) -> Any:
-    if wanted is bool and isinstance(value, str):
-        lowered = value.strip().lower()
-        if lowered in ("true", "yes", "on", "1"):
-            return True
-        if lowered in ("false", "no", "off", "0"):
-            return False
-        raise SettingsError(f"{key} is a switch: write true or false, not {value!r}")
-    if wanted in (int, float) and isinstance(value, (int, float, str)):
-        try:
-            number = value if isinstance(value, bool) else wanted(value)
-        except (ValueError, OverflowError):
-            number = None
-        most = math.inf if wanted is float else 2**63
-        fits = number is not None and not isinstance(number, bool) and abs(number) < most
-        # A whole number may be written as 3.0, but 2.5 is not 2.
-        if fits and (isinstance(value, str) or number == value):
-            return number
-    elif wanted not in (int, float) and isinstance(value, wanted):
-        return value
-    raise SettingsError(f"{key} takes {wanted.__name__}, not {str(value)[:80]!r}")

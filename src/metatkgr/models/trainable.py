@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from metatkgr.data.problem import Problem
+from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.models.base import Model
 from metatkgr.models.translation import newcomer_rows
@@ -76,27 +77,83 @@ class Phase(Protocol):
         ...
 
 
-class TrainableModel(Model[SettingsT]):
-    """A model whose weights are learned.
+class TrainableModel(nn.Module, Model[SettingsT]):
+    """A model whose weights are learned: a ``torch.nn.Module``.
 
     ``build`` makes the weights for a vocabulary, ``phases`` says how to learn them. After training
-    (or loading), ``prepare``, ``adapt`` and ``score`` work as for any model.
+    (or ``load_state_dict``), ``prepare``, ``adapt`` and ``score`` work as for any model; after
+    ``to``, what they have made lies where it was, so call them again.
     """
 
-    weights: dict[str, nn.Parameter]
+    counted: ClassVar[frozenset[str]] = frozenset()
+    """Names of weights that are counted and not learned; they are buffers, not parameters."""
     entity_weights: ClassVar[Mapping[str, int]] = {"entity": 0}
     """Weights with a place for each entity, and along which axis; those that a model does not have
     are ignored."""
     translations: ClassVar[str] = "relation"
     """The weight by whose rows relations translate the rows of ``entity``; '': there is none."""
 
+    def __init__(
+        self, settings: SettingsT | None = None, *, device: torch.device | str = "cpu"
+    ) -> None:
+        nn.Module.__init__(self)
+        Model.__init__(self, settings, device=device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; before there are any, where they will be."""
+        first = next(self.parameters(), None)
+        return self._device if first is None else first.device
+
+    @property
+    def weights(self) -> dict[str, nn.Parameter]:
+        """The parameters by name, in the order of the names.
+
+        Always in that order: an optimiser knows its weights by number, and a resumed training must
+        find the same ones under the same numbers.
+        """
+        return dict(sorted(self.named_parameters()))
+
+    def forward(self, queries: Queries) -> Tensor:
+        """See ``score``."""
+        return self.score(queries)
+
     @abstractmethod
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
-        """Make new weights for a vocabulary of E entities and R relations."""
+        """Make new weights for a vocabulary of E entities and R relations: ``set_weights``."""
 
     @abstractmethod
     def phases(self, problem: Problem) -> list[Phase]:
         """The stages of a training, in order."""
+
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Make copies of these tensors the weights; others of the same names are forgotten.
+
+        Args:
+            weights: by name, as in ``state_dict``: of ``encoder.gate``, ``gate`` is a parameter of
+                the part ``encoder``, which is made if there is none.
+        """
+        for name, value in weights.items():
+            *path, last = name.split(".")
+            module: nn.Module = self
+            for part in path:
+                if part not in dict(module.named_children()):
+                    module.add_module(part, nn.Module())
+                module = module.get_submodule(part)
+            own = value.detach().to(self.device, copy=True)
+            if name in self.counted:
+                module.register_buffer(last, own)
+            else:
+                module.register_parameter(last, nn.Parameter(own))
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As of any module; but one that is not built yet takes whatever it is given."""
+        if not self.state_dict():
+            self.set_weights(state_dict)
+        self.zero_grad()  # gradients of other weights mean nothing, and take as much memory
+        return super().load_state_dict(state_dict, strict, assign)
 
     @torch.no_grad()
     def extend(self, entities: int, *, known: int, supports: Supports) -> None:
@@ -111,27 +168,14 @@ class TrainableModel(Model[SettingsT]):
             known: how many there were in training.
             supports: the first facts of the new ones.
         """
+        weights = self.weights
         for name, axis in self.entity_weights.items():
-            weight = self.weights.get(name)
+            weight = weights.get(name)
             if weight is None or weight.shape[axis] == known == entities:
                 continue
             trained = weight.detach().narrow(axis, 0, known).movedim(axis, 0)
             # Only the plain table shares a space with the relations' translations.
-            relation = self.weights.get(self.translations) if name == "entity" else None
+            relation = weights.get(self.translations) if name == "entity" else None
             rows = newcomer_rows(trained, relation, supports, entities)
             table = torch.cat([trained, rows]).movedim(0, axis)
-            self.weights[name] = nn.Parameter(table.contiguous())
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that has to be saved, by name."""
-        return {name: value.detach() for name, value in self.weights.items()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take weights that were saved; the model need not be built before.
-
-        Always in the order of their names: an optimiser knows its weights by number, and a resumed
-        training must find the same ones under the same numbers.
-        """
-        self.weights = {
-            name: nn.Parameter(state[name].to(self.device, copy=True)) for name in sorted(state)
-        }
+            self.set_weights({name: table.contiguous()})

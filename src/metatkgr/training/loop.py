@@ -101,14 +101,14 @@ def train(
     model.build(entities, relations, generator)
     checkpoint = folder / "checkpoint.safetensors" if folder else None
     position, optimiser_state = Position(), None
-    best = model.state()
+    best = model.state_dict()
     if resume and checkpoint is not None:
         with file_of_the_first(checkpoint) as left:
             if left is not None:
                 position, weights, best, optimiser_state, state = load_checkpoint(left)
                 check_fit(str(checkpoint), weights, best)
-                check_fit(str(checkpoint), best, model.state())
-                model.load_state(weights)
+                check_fit(str(checkpoint), best, model.state_dict())
+                model.load_state_dict(weights)
                 generator.set_state(state)
     writes = current_part().number == 0
     trace = Trace(folder / "trace.jsonl" if folder and writes else None, keep=position.trace_lines)
@@ -124,8 +124,8 @@ def train(
             _train_phase(run, phase, validate, optimiser_state, progress)
             _hand_on(run, phase)
         optimiser_state = None
-        model.load_state(run.best)
-        # The parameters are new objects now, and a later phase starts from the best of this one.
+        model.load_state_dict(run.best)
+        # A later phase starts from the best of this one.
         phases = model.phases(problem)
         position.phase, position.epoch = position.phase + 1, 0
         position.best_mrr, position.best_epoch, position.phase_seconds = None, 0, 0.0
@@ -142,7 +142,7 @@ def _taken_over(run: _Run, phase: Phase) -> bool:
     if found is None:
         return False
     weights, lines = found
-    run.best = run.model.state() | {k: w.to(run.model.device) for k, w in weights.items()}
+    run.best = run.model.state_dict() | {k: w.to(run.model.device) for k, w in weights.items()}
     for line in lines:
         run.trace.write(line)
     position.trace_lines = len(run.trace.lines)
@@ -191,7 +191,7 @@ def _train_phase(
         line |= {"phase": phase.name, "epoch": position.epoch, "epochs": phase.epochs}
         last = position.epoch == phase.epochs
         if not validates:
-            run.best = {name: value.clone() for name, value in run.model.state().items()}
+            run.best = {name: value.clone() for name, value in run.model.state_dict().items()}
         elif validate and (position.epoch % phase.validate_every == 0 or last):
             started = time.perf_counter()
             mrr = validate(run.model)
@@ -199,7 +199,7 @@ def _train_phase(
             line["seconds_validate"] = round(time.perf_counter() - started, 4)
             if position.best_mrr is None or mrr > position.best_mrr:
                 position.best_mrr, position.best_epoch = mrr, position.epoch
-                run.best = {name: value.clone() for name, value in run.model.state().items()}
+                run.best = {name: value.clone() for name, value in run.model.state_dict().items()}
             waited = (position.epoch - position.best_epoch) // phase.validate_every
         spent = time.perf_counter() - begin
         position.seconds += spent
@@ -212,7 +212,7 @@ def _train_phase(
         run.trace.write(line)
         position.trace_lines = len(run.trace.lines)
         if run.checkpoint is not None:
-            state = run.model.state()
+            state = run.model.state_dict()
             save_checkpoint(run.checkpoint, position, state, run.best, optimiser, run.generator)
         if progress:
             progress(line)

@@ -97,7 +97,7 @@ def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
 
 def save_model(folder: Path, model: TrainableModel[Any]) -> None:
     """Write the weights."""
-    write_tensors(folder / "model.safetensors", model.state())
+    write_tensors(folder / "model.safetensors", model.state_dict())
 
 
 def load_config(folder: Path) -> RunConfig:
@@ -144,7 +144,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     weights = read_tensors(path)[0]
     # Before the weights are made: settings of a stranger may ask for any amount of memory.
     check_fit(str(path), weights, expected_state(model, len(facts.entities), len(facts.relations)))
-    model.load_state(weights)
+    model.load_state_dict(weights)
     return Run(folder, config, model, facts)
 
 

@@ -89,14 +89,14 @@ class _OnlyShapes(TorchFunctionMode):
 
 
 def expected_state(model: TrainableModel[Any], entities: int, relations: int) -> dict[str, Tensor]:
-    """What ``model.state()`` would be once built, without memory: only shapes and types count.
+    """What ``model.state_dict()`` would be once built, without memory: only shapes and types count.
 
     Raises:
         DataError: the settings ask for tensors that no machine can number.
     """
     twin = type(model)(model.settings, device="meta")
     only_shapes(model.name, lambda: twin.build(entities, relations, torch.Generator()))
-    return twin.state()
+    return twin.state_dict()
 
 
 def only_shapes(what: str, make: Callable[[], T]) -> T:

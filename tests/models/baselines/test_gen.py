@@ -48,7 +48,7 @@ SECOND = {
 def model(name: str, weights: dict[str, Tensor], **settings: object) -> TrainableModel[object]:
     made = create(name, {"dimension": 2, "bases": 1, **settings})
     assert isinstance(made, TrainableModel)
-    made.load_state(TABLES | weights)
+    made.load_state_dict(TABLES | weights)
     return made
 
 

@@ -12,8 +12,9 @@ from metatkgr.data.world import simulate
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.graph.history import History
 from metatkgr.models import create
-from metatkgr.models.base import Model, NoSettings
+from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.settings import NoSettings
 from metatkgr.training.loop import train
 
 QUICK: dict[str, dict[str, object]] = {

@@ -36,7 +36,7 @@ def by_hand() -> REGCN:
     model = REGCN(REGCNSettings(dimension=2, history=2, layers=1, channels=1, kernel=1))
     model.build(3, 1, torch.Generator().manual_seed(0))
     one = torch.eye(2)
-    state = {name: torch.zeros_like(value) for name, value in model.state().items()}
+    state = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
     state |= {
         "entity": torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
         "relation": torch.tensor([[0.6, 0.8], [1.0, 0.0]]),
@@ -48,7 +48,7 @@ def by_hand() -> REGCN:
         "entities.scale": torch.tensor([3.0, 3.0]),
         "entities.shift": torch.tensor([1.0, 1.0]),
     }
-    model.load_state(state)
+    model.load_state_dict(state)
     return model
 
 
@@ -140,7 +140,7 @@ def test_windows_evolve_together_as_they_do_fact_by_fact(
 ) -> None:
     model = REGCN(REGCNSettings(dimension=4, history=history, channels=2))
     model.build(ENTITIES, RELATIONS, torch.Generator().manual_seed(1))
-    weights = model.state()
+    weights = model.state_dict()
     for name in ("gru.input_bias", "gru.hidden_bias", "gate_bias"):
         weights[name] = torch.randn(weights[name].shape, generator=torch.Generator().manual_seed(2))
     snapshots = Snapshots(VisibleFacts.of(facts))

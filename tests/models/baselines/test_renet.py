@@ -32,7 +32,7 @@ def by_hand() -> RENET:
     model = RENET(RENETSettings(dimension=2, bases=1, global_epochs=0))
     model.build(2, 1, torch.Generator().manual_seed(0))
     one = torch.eye(2)
-    state = {name: torch.zeros_like(value) for name, value in model.state().items()}
+    state = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
     new_part = torch.cat([torch.zeros(2, 4), one], 1)
     state |= {
         "entity": torch.tensor([[1.0, -2.0], [0.0, 1.0]]),
@@ -49,7 +49,7 @@ def by_hand() -> RENET:
         "decoder.entity": torch.tensor([[0, 0], [0, 1], [1, 0], [0, 2], [0, 0], [0, 0]]).float(),
         "decoder.entity_bias": torch.tensor([0.0, 10.0]),
     }
-    model.load_state(state)
+    model.load_state_dict(state)
     return model
 
 
@@ -148,7 +148,7 @@ def some_model(facts: Facts, history: int) -> tuple[RENET, dict[str, Tensor], li
     links = list(zip(*(column.tolist() for column in columns), strict=True))
     # A fact of an entity with itself is one link.
     links = [link for link in links if link[0] != link[2] or link[1] < RELATIONS]
-    return model, model.state(), links
+    return model, model.state_dict(), links
 
 
 @settings(max_examples=15)

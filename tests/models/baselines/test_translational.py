@@ -25,10 +25,10 @@ def made(name: str) -> EmbeddingModel[TripleSettings]:
     model = create(name, {"dimension": DIMENSION})
     assert isinstance(model, EmbeddingModel)
     model.build(ENTITIES, RELATIONS, generator)
-    state = model.state()
+    state = model.state_dict()
     if name == "transr":
         state["matrix"] = state["matrix"] + torch.randn(state["matrix"].shape, generator=generator)
-    model.load_state(state)
+    model.load_state_dict(state)
     return model
 
 
@@ -67,7 +67,7 @@ def as_complex(vector: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_equal_pykeens(name: str) -> None:
     model, asked = made(name), questions()
-    theirs = pykeens(name, model.state(), asked)
+    theirs = pykeens(name, model.state_dict(), asked)
     source, relation = torch.from_numpy(asked.entity), torch.from_numpy(asked.relation)
     ours = model.interaction(model.weights).candidates(source, relation, None)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
@@ -102,7 +102,7 @@ def test_transr_starts_as_transe() -> None:
     assert isinstance(transr, TrainableModel)
     assert isinstance(transe, TrainableModel)
     transr.build(ENTITIES, RELATIONS, generator)
-    transe.load_state({key: transr.state()[key] for key in ("entity", "relation")})
+    transe.load_state_dict({key: transr.state_dict()[key] for key in ("entity", "relation")})
     torch.testing.assert_close(transr.score(questions()), transe.score(questions()))
 
 

@@ -14,10 +14,10 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.forecasting.calibration import Calibration
-from metatkgr.models.base import parse_settings
 from metatkgr.models.evidence.combination import LIFT, MOST_AGE
 from metatkgr.models.evidence.model import _SHARES, _STRENGTHS, _UNKNOWN, EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.settings import parse_settings
 from metatkgr.training.loop import train
 
 

@@ -64,7 +64,7 @@ class _GEN(TrainableModel[SettingsT]):
             zero = self.settings.residual or layer != "first"
             made = initial_layer(relations, self.settings.bases, d, zero=zero, generator=generator)
             state |= {f"{layer}.{name}": value for name, value in made.items()}
-        self.load_state(state | self._scalars())
+        self.set_weights(state | self._scalars())
 
     def _layers(self) -> tuple[str, ...]:
         return ("first",)

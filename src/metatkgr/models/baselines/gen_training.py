@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metatkgr.data.tasks import Tasks
-from metatkgr.graph.negatives import KINDS, Negatives
+from metatkgr.errors import SettingsError
+from metatkgr.graph.negatives import NegativeKind, Negatives
 from metatkgr.models.baselines.gen_network import Links, Unseen, first_layer, second_layer
-from metatkgr.models.common.few_shot import LOSSES, ranking_loss
+from metatkgr.models.common.few_shot import ranking_loss
 from metatkgr.models.common.prefetch import dropout_generator
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score
+from metatkgr.settings import Amount, Count, Rate, Settings
 
 __all__ = ["GENPhase", "IGENSettings", "TGENSettings", "Vectors", "askers_at", "strangers_at"]
 
@@ -25,70 +27,51 @@ _TABLES = ("entity", "relation")
 
 
 @dataclass(frozen=True)
-class IGENSettings:
+class IGENSettings(Settings):
     """Settings of I-GEN."""
 
-    dimension: int = 128
+    dimension: Count = 128
     """d, the length of every vector."""
-    message: str = "residual"
+    message: Literal["residual", "printed"] = "residual"
     """'residual': the network corrects the mean of x_j - h_r, starting from no correction.
     'printed': its authors' W_r [x_j ‖ h_r] alone."""
-    bases: int = 4
+    bases: Count = 4
     """B, the matrices that the relations' matrices are mixed from."""
-    loss: str = "softmax"
+    loss: Literal["softmax", "hinge"] = "softmax"
     """'softmax' over the answer and the negatives, or 'hinge', its authors'."""
-    margin: float = 1.0
+    margin: Rate = 1.0
     """Of the hinge."""
-    negatives: int = 0
+    negatives: Amount = 0
     """Wrong answers for each query; 0: all entities, for the softmax only."""
-    negative_kind: str = "mixed"
+    negative_kind: NegativeKind = "mixed"
     """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
     one_shot: bool = False
     """Whether TransE, which initialises the tables, sees one fact of each support or all K."""
     learn_tables: bool = False
     """Whether meta-training moves the tables too; they learn meta-train queries by heart."""
-    translation_epochs: int = 40
+    translation_epochs: Amount = 40
     """Epochs of TransE."""
-    translation_steps: int = 5000
+    translation_steps: Amount = 5000
     """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
     settled after a few epochs, and the vectors of new entities fit their few facts too closely
     after more."""
-    translation_rate: float = 0.005
+    translation_rate: Rate = 0.005
     """Learning rate of that stage."""
-    epochs: int = 30
+    epochs: Count = 30
     """Epochs of meta-training."""
-    batch_size: int = 512
+    batch_size: Count = 512
     """Queries in a batch."""
-    learning_rate: float = 0.0003
+    learning_rate: Rate = 0.0003
     """Of meta-training."""
-    patience: int = 5
+    patience: Amount = 5
     """Validations without a better MRR before meta-training stops."""
-    validate_every: int = 1
+    validate_every: Count = 1
     """Epochs between validations."""
 
     def __post_init__(self) -> None:
-        for name in ("dimension", "bases", "epochs", "batch_size", "validate_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("negatives", "patience", "translation_epochs", "translation_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("learning_rate", "translation_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name, known in (
-            ("message", ("residual", "printed")),
-            ("negative_kind", KINDS),
-            ("loss", LOSSES),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
-        if not self.margin > 0:
-            raise ValueError(f"margin must be above 0, not {self.margin}")
+        super().__post_init__()
         if self.loss == "hinge" and self.negatives == 0:
-            raise ValueError("the hinge needs negatives: set negatives to 1 or more, such as 32")
+            raise SettingsError("the hinge needs negatives: set negatives to 1 or more, such as 32")
 
     @property
     def residual(self) -> bool:
@@ -100,15 +83,10 @@ class IGENSettings:
 class TGENSettings(IGENSettings):
     """Settings of T-GEN."""
 
-    samples: int = 10
+    samples: Amount = 10
     """Draws that the scores are averaged over; 0: the expectation, in closed form."""
     log_variance: float = -6.0
     """b at the start of training."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.samples < 0:
-            raise ValueError(f"samples must not be negative, but is {self.samples}")
 
 
 class Vectors(NamedTuple):

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
@@ -63,7 +63,9 @@ _NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
 class LAN(TrainableModel[LANSettings]):
     """Attention over neighbours, guided by which relation tends to imply which."""
 
+    rules: Tensor
     name = "lan"
+    counted = frozenset({"rules"})
     settings_type = LANSettings
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (5e-4, 1e-2, "log"),
@@ -79,7 +81,7 @@ class LAN(TrainableModel[LANSettings]):
         def random(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator) / math.sqrt(d)
 
-        self.load_state(
+        self.set_weights(
             {
                 "entity": random(entities, d),
                 "relation": random(relations, d),
@@ -94,9 +96,7 @@ class LAN(TrainableModel[LANSettings]):
 
     def phases(self, problem: Problem) -> list[Phase]:
         """Count the rules, then one phase."""
-        self.weights["rules"] = nn.Parameter(
-            rule_table(problem.known).to(self.device), requires_grad=False
-        )
+        self.rules.copy_(rule_table(problem.known))
         return [LogicAttentionPhase(self, problem.known)]
 
     def prepare(self, visible: VisibleFacts) -> Self:
@@ -130,7 +130,7 @@ class LAN(TrainableModel[LANSettings]):
         """(N, d) the vectors o of N entities for the questions (N,) asked of them."""
         found = sampler.sample(entity, time, own=own)
         messages = project(self.weights, found)
-        logic = logic_weights(self.weights["rules"], found, relation)
+        logic = logic_weights(self.rules, found, relation)
         alone = self.weights["entity"][entity]
         return aggregate(
             self.weights, messages, found.mask, relation, logic, alone, self.settings.normalise
@@ -180,7 +180,7 @@ class LAN(TrainableModel[LANSettings]):
             alone = self.weights["entity"][block]
             for asked_relation, members in groups:
                 backwards = self.inverse(torch.full_like(block, asked_relation))
-                logic = logic_weights(self.weights["rules"], found, backwards)
+                logic = logic_weights(self.rules, found, backwards)
                 vectors = aggregate(
                     self.weights,
                     messages,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from metatkgr.graph.index import GraphIndex
 from metatkgr.models.baselines.lan_attention import first_links
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score
+from metatkgr.settings import Amount, Count, Rate, Settings, Share
 
 if TYPE_CHECKING:
     from metatkgr.models.baselines.lan import LAN
@@ -25,62 +26,38 @@ __all__ = ["LANSettings", "LogicAttentionPhase", "Questions"]
 
 
 @dataclass(frozen=True)
-class LANSettings:
+class LANSettings(Settings):
     """Settings of LAN."""
 
-    dimension: int = 128
+    dimension: Count = 128
     """Length of the vectors."""
-    neighbours: int = 64
+    neighbours: Count = 64
     """Links of an entity that are read, the newest first."""
-    candidates: str = "input"
+    candidates: Literal["input", "aggregated"] = "input"
     """How an answer is represented: 'input', its own h, or 'aggregated' from its neighbours too."""
     normalise: bool = True
     """Whether the weights of the neighbours are divided by their sum."""
-    epochs: int = 30
+    epochs: Count = 30
     """Passes over the known triples, or over as many as ``steps`` batches hold."""
-    steps: int = 200
+    steps: Count = 200
     """At most so many batches in an epoch."""
-    batch_size: int = 512
+    batch_size: Count = 512
     """Triples in a batch."""
-    learning_rate: float = 0.002
+    learning_rate: Rate = 0.002
     """Of Adam."""
-    loss: str = "softmax"
+    loss: Literal["softmax", "margin"] = "softmax"
     """'softmax' cross-entropy, or the authors' 'margin'."""
-    margin: float = 1.0
+    margin: Rate = 1.0
     """How much better the right answer has to be, with the margin loss."""
-    negatives: int = 32
+    negatives: Count = 32
     """Wrong answers of each question; the softmax over 'input' candidates takes all entities."""
-    seen_share: float = 0.5
+    seen_share: Share = 0.5
     """Share of the training questions whose own fact is among the visible links, as a support is:
     they teach to repeat; the others, asked before their fact, teach to infer."""
-    patience: int = 4
+    patience: Amount = 4
     """Validations without a better MRR before training stops; 0: train all epochs."""
-    validate_every: int = 3
+    validate_every: Count = 3
     """Epochs between validations."""
-
-    def __post_init__(self) -> None:
-        for name in (
-            "dimension",
-            "neighbours",
-            "epochs",
-            "steps",
-            "batch_size",
-            "negatives",
-            "validate_every",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.candidates not in ("aggregated", "input"):
-            raise ValueError(f"candidates is 'aggregated' or 'input', not {self.candidates!r}")
-        if self.loss not in ("softmax", "margin"):
-            raise ValueError(f"loss is 'softmax' or 'margin', not {self.loss!r}")
-        if not 0 <= self.seen_share <= 1:
-            raise ValueError(f"seen_share is a share, 0 to 1, not {self.seen_share}")
-        if self.patience < 0:
-            raise ValueError(f"patience must not be negative, not {self.patience}")
-        for name in ("learning_rate", "margin"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
 class Questions(NamedTuple):
@@ -126,8 +103,7 @@ class LogicAttentionPhase:
 
     def parameters(self) -> list[nn.Parameter]:
         """All weights but the rules, which are counted."""
-        weights = self.model.weights
-        return [weights[name] for name in sorted(weights) if name != "rules"]
+        return list(self.model.weights.values())
 
     def batches(self, generator: torch.Generator) -> Iterator[Questions]:
         """Distinct triples, each at a time drawn from those at which it happened."""

@@ -142,7 +142,9 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         settings = self.settings
         d = settings.dimension
         tables = random_tables(entities, relations, d, generator)
-        self.load_state(tables | initial_network(d, settings.heads, settings.head_width, generator))
+        self.set_weights(
+            tables | initial_network(d, settings.heads, settings.head_width, generator)
+        )
 
     def phases(self, problem: Problem) -> list[Phase]:
         """TransE on what is known of new entities at first, then meta-training."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from metatkgr.data.tasks import Tasks
 from metatkgr.graph.index import GraphIndex
-from metatkgr.graph.negatives import KINDS, Negatives
+from metatkgr.graph.negatives import NegativeKind, Negatives
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.baselines.metadygnn_adaptation import (
     SupportFacts,
@@ -25,75 +25,59 @@ from metatkgr.models.baselines.tgat import encode, shared
 from metatkgr.models.common.few_shot import SupportTable
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.models.translation import relation_vectors, score_all
+from metatkgr.settings import Amount, Count, Rate, Settings, Weight
 
 __all__ = ["MetaDyGNNPhase", "MetaDyGNNSettings"]
 
 
 @dataclass(frozen=True)
-class MetaDyGNNSettings:
+class MetaDyGNNSettings(Settings):
     """Settings of MetaDyGNN."""
 
-    dimension: int = 128
+    dimension: Count = 128
     """d, the length of every vector."""
-    heads: int = 2
+    heads: Count = 2
     """Attention heads."""
-    head_width: int = 16
+    head_width: Count = 16
     """Length of one head's queries and keys."""
-    budget: int = 16
+    budget: Count = 16
     """Most recent neighbours that each layer reads."""
-    intervals: int = 3
+    intervals: Count = 3
     """M, the intervals of a support; no more than it has facts."""
-    inner_rate: float = 0.025
+    inner_rate: Weight = 0.025
     """η of both steps."""
     second_order: bool = True
     """Whether the outer gradient goes through the inner ones."""
-    support_negatives: int = 4
+    support_negatives: Count = 4
     """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
-    negatives: int = 512
+    negatives: Count = 512
     """Wrong answers that all queries of a batch share, besides each other's answers."""
-    negative_kind: str = "mixed"
+    negative_kind: NegativeKind = "mixed"
     """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
     one_shot: bool = False
     """Whether TransE, which initialises the tables, sees one fact of each support or all K."""
-    translation_epochs: int = 40
+    translation_epochs: Amount = 40
     """Epochs of TransE."""
-    translation_steps: int = 5000
+    translation_steps: Amount = 5000
     """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
     settled after a few epochs, and the vectors of new entities fit their few facts too closely
     after more."""
-    translation_rate: float = 0.005
+    translation_rate: Rate = 0.005
     """Learning rate of that stage."""
     learn_tables: bool = False
     """Whether meta-training moves the tables too; they learn meta-train queries by heart."""
-    epochs: int = 20
+    epochs: Count = 20
     """Epochs of meta-training."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """Tasks in a batch."""
-    queries_per_task: int = 4
+    queries_per_task: Count = 4
     """Queries of a task in a batch, drawn anew each time."""
-    learning_rate: float = 0.01
+    learning_rate: Rate = 0.01
     """Of meta-training."""
-    patience: int = 4
+    patience: Amount = 4
     """Validations without a better MRR before meta-training stops."""
-    validate_every: int = 1
+    validate_every: Count = 1
     """Epochs between validations."""
-
-    def __post_init__(self) -> None:
-        positive = "dimension heads head_width budget intervals support_negatives negatives epochs"
-        positive += " batch_size queries_per_task validate_every"
-        for name in positive.split():
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("translation_epochs", "translation_steps", "patience", "inner_rate"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("learning_rate", "translation_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        if self.negative_kind not in KINDS:
-            raise ValueError(
-                f"negative_kind must be one of {', '.join(KINDS)}, not {self.negative_kind!r}"
-            )
 
 
 class MetaDyGNNPhase:

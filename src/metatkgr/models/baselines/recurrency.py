@@ -23,8 +23,9 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import Evidence, Frontier, History
 from metatkgr.graph.links import Links
-from metatkgr.models.base import Clue, Explains, Graded, Model, NoSettings, Observes, register
+from metatkgr.models.base import Clue, Explains, Graded, Model, Observes, register
 from metatkgr.models.baselines.rule_reasons import rule_reasons
+from metatkgr.settings import NoSettings
 
 __all__ = ["Paths", "Recurrency"]
 

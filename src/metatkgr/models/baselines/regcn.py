@@ -14,11 +14,13 @@ from torch.nn import functional
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.errors import SettingsError
 from metatkgr.graph.snapshots import Snapshots
 from metatkgr.models.base import register
 from metatkgr.models.baselines.recurrent import Noise, glorot
 from metatkgr.models.baselines.regcn_network import decode, evolve
 from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
+from metatkgr.settings import Amount, Count, Dropout, Rate, Settings, Share
 
 __all__ = ["REGCN", "EvolutionPhase", "REGCNSettings", "StepBatch"]
 
@@ -27,54 +29,41 @@ _CACHE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class REGCNSettings:
+class REGCNSettings(Settings):
     """Settings of RE-GCN."""
 
-    dimension: int = 128
+    dimension: Count = 128
     """Length of the vectors."""
-    history: int = 1
+    history: Count = 1
     """Snapshots before a question that the vectors evolve over; on meta-validation of a simulated
     world 1 learned fastest (5 epochs, one seed)."""
-    layers: int = 2
+    layers: Count = 2
     """Graph convolutions in a snapshot."""
-    channels: int = 50
+    channels: Count = 50
     """Feature maps of the decoders."""
-    kernel: int = 3
+    kernel: Count = 3
     """Width of the decoders' convolution; odd."""
-    dropout: float = 0.2
+    dropout: Dropout = 0.2
     """Share of the numbers that are set to zero in training, in convolutions and decoders."""
-    entity_weight: float = 0.7
+    entity_weight: Share = 0.7
     """Weight of the entity loss; the relation loss has the rest."""
-    epochs: int = 30
+    epochs: Count = 30
     """Passes over the known facts."""
-    batch_size: int = 2048
+    batch_size: Count = 2048
     """Directed facts in a batch, at most."""
-    steps_at_once: int = 4
+    steps_at_once: Count = 4
     """Time steps in a batch, at most; memory grows with it."""
-    learning_rate: float = 0.003
+    learning_rate: Rate = 0.003
     """Of Adam; the authors' is 0.001 (preset 'paper'), which starts more slowly."""
-    patience: int = 4
+    patience: Amount = 4
     """Validations without a better MRR before training stops; 0: train all epochs."""
-    validate_every: int = 2
+    validate_every: Count = 2
     """Epochs between validations."""
 
     def __post_init__(self) -> None:
-        for name in (
-            *("dimension", "history", "layers", "channels", "epochs", "batch_size"),
-            *("steps_at_once", "validate_every"),
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.kernel < 1 or self.kernel % 2 == 0:
-            raise ValueError(f"kernel must be odd, such as 3, not {self.kernel}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if not 0 <= self.entity_weight <= 1:
-            raise ValueError(f"entity_weight must be from 0 to 1, not {self.entity_weight}")
-        if self.patience < 0:
-            raise ValueError(f"patience must not be negative, not {self.patience}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
+        super().__post_init__()
+        if self.kernel % 2 == 0:
+            raise SettingsError(f"kernel must be odd, such as 3, not {self.kernel}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +261,7 @@ class REGCN(TrainableModel[REGCNSettings]):
                 f"{name}.scale": torch.ones(d),
                 f"{name}.shift": torch.zeros(d),
             }
-        self.load_state(state)
+        self.set_weights(state)
 
     def phases(self, problem: Problem) -> list[Phase]:
         """One: predict the known facts of each step from the steps before it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from metatkgr.models.base import register
 from metatkgr.models.baselines.recurrent import Noise, glorot, gru_step
 from metatkgr.models.baselines.renet_graph import GlobalPhase, aggregate, global_states
 from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
+from metatkgr.settings import Amount, Count, Dropout, Rate, Settings, Weight
 
 __all__ = ["RENET", "HistoryPhase", "RENETSettings", "read_history"]
 
@@ -28,53 +29,36 @@ _QUESTIONS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class RENETSettings:
+class RENETSettings(Settings):
     """Settings of RE-NET."""
 
-    dimension: int = 128
+    dimension: Count = 128
     """Length of the vectors."""
-    history: int = 10
+    history: Count = 10
     """Active steps of an entity that are read, at most."""
-    neighbours: int = 16
+    neighbours: Count = 16
     """Links of an entity in one step that are read, at most; the last ones in the file."""
-    bases: int = 2
+    bases: Count = 2
     """Matrices that those of all relations are made of."""
-    dropout: float = 0.5
+    dropout: Dropout = 0.5
     """Share of the numbers that are set to zero in training."""
-    relation_weight: float = 0.1
+    relation_weight: Weight = 0.1
     """Weight of the relation loss beside the entity loss."""
-    global_epochs: int = 3
+    global_epochs: Amount = 3
     """Passes of the global model over the known steps; 0 leaves its states at zero."""
-    epochs: int = 20
+    epochs: Count = 20
     """Passes over the known facts."""
-    batch_size: int = 2048
+    batch_size: Count = 2048
     """Directed facts in a batch."""
-    batches: str = "time"
+    batches: Literal["time", "random"] = "time"
     """What a batch is made of: facts of neighbouring steps ('time'), which met the same entities in
     the same steps, so that a fifth of the links is read; or of any ('random')."""
-    learning_rate: float = 0.003
+    learning_rate: Rate = 0.003
     """Of Adam; the authors' is 0.001 (preset 'paper'), which starts more slowly."""
-    patience: int = 4
+    patience: Amount = 4
     """Validations without a better MRR before training stops; 0: train all epochs."""
-    validate_every: int = 1
+    validate_every: Count = 1
     """Epochs between validations."""
-
-    def __post_init__(self) -> None:
-        for name in (
-            *("dimension", "history", "neighbours", "bases", "epochs", "batch_size"),
-            "validate_every",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("global_epochs", "patience", "relation_weight"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-        if self.batches not in ("time", "random"):
-            raise ValueError(f"batches is 'time' or 'random', not {self.batches!r}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
 
 
 def read_history(
@@ -294,7 +278,7 @@ class RENET(TrainableModel[RENETSettings]):
                     f"{part}layer{layer}.bases": draw(bases, d, d).flatten(0, 1),
                     f"{part}layer{layer}.loop": draw(d, d),
                 }
-        self.load_state(state)
+        self.set_weights(state)
 
     def phases(self, problem: Problem) -> list[Phase]:
         """The state of the graph, then the histories of entities."""

@@ -27,6 +27,7 @@ from metatkgr.models.translation import (
     score_all,
     translation_score,
 )
+from metatkgr.settings import Amount, Count, Rate, Settings
 
 __all__ = [
     "Interaction",
@@ -42,32 +43,23 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class TripleSettings:
+class TripleSettings(Settings):
     """Settings of a model of entity and relation vectors."""
 
-    dimension: int = 128
+    dimension: Count = 128
     """Length of the vectors."""
-    epochs: int = 60
+    epochs: Count = 60
     """Passes over the known triples."""
-    batch_size: int = 512
+    batch_size: Count = 512
     """Triples in a batch."""
-    learning_rate: float = 0.005
+    learning_rate: Rate = 0.005
     """Of Adam."""
-    negatives: int = 0
+    negatives: Amount = 0
     """Entities in the softmax besides the answer, drawn anew for each batch; 0: all entities."""
-    patience: int = 4
+    patience: Amount = 4
     """Validations without a better MRR before training stops; 0: train all epochs."""
-    validate_every: int = 5
+    validate_every: Count = 5
     """Epochs between validations."""
-
-    def __post_init__(self) -> None:
-        for name in ("dimension", "epochs", "batch_size", "validate_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.negatives < 0 or self.patience < 0:
-            raise ValueError("negatives and patience must not be negative")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
 
 
 class Interaction(ABC):

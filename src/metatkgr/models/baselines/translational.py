@@ -23,6 +23,7 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.errors import SettingsError
 from metatkgr.models.base import register
 from metatkgr.models.baselines.translation_training import (
     Interaction,
@@ -33,6 +34,7 @@ from metatkgr.models.baselines.translation_training import (
 )
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.models.translation import closeness, never_itself, relation_vectors, score_all
+from metatkgr.settings import Amount, Count, Rate
 
 __all__ = [
     "RotatE",
@@ -58,30 +60,23 @@ class TransESettings(TripleSettings):
 class TransRSettings(TripleSettings):
     """Settings of TransR."""
 
-    epochs: int = 60
+    epochs: Count = 60
     """Passes over the known triples with the projections."""
-    batch_size: int = 1024
+    batch_size: Count = 1024
     """Triples in a batch."""
-    learning_rate: float = 0.001
+    learning_rate: Rate = 0.001
     """Of Adam, with the projections."""
-    negatives: int = 2048
+    negatives: Amount = 2048
     """Entities in the softmax besides the answer, drawn anew for each batch; 0: all entities. Each
     is projected for each relation of the batch, so many relations make many entities slow."""
-    patience: int = 3
+    patience: Amount = 3
     """Validations without a better MRR before a phase ends; 0: train all epochs."""
-    validate_every: int = 4
+    validate_every: Count = 4
     """Epochs between validations."""
-    translation_epochs: int = 40
+    translation_epochs: Amount = 40
     """Passes as TransE before, from which its authors start too; 0: none."""
-    translation_rate: float = 0.005
+    translation_rate: Rate = 0.005
     """Learning rate of these."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.translation_epochs < 0:
-            raise ValueError(f"translation_epochs is {self.translation_epochs}; give 0 or more")
-        if not self.translation_rate > 0:
-            raise ValueError(f"translation_rate must be above 0, not {self.translation_rate}")
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class RotatESettings(TripleSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.dimension % 2:
-            raise ValueError(
+            raise SettingsError(
                 f"dimension must be even, a complex number takes two, not {self.dimension}"
             )
 
@@ -206,7 +201,7 @@ class TransE(EmbeddingModel[TransESettings]):
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Small random vectors."""
         entity = self._random(entities, generator)
-        self.load_state({"entity": entity, "relation": self._random(relations, generator)})
+        self.set_weights({"entity": entity, "relation": self._random(relations, generator)})
 
     def phases(self, problem: Problem) -> list[Phase]:
         """One: learn from all known triples."""
@@ -232,7 +227,7 @@ class TransR(EmbeddingModel[TransRSettings]):
         entity = self._random(entities, generator)
         matrix = torch.eye(self.settings.dimension).repeat(relations, 1, 1)
         relation = self._random(relations, generator)
-        self.load_state({"entity": entity, "relation": relation, "matrix": matrix})
+        self.set_weights({"entity": entity, "relation": relation, "matrix": matrix})
 
     def phases(self, problem: Problem) -> list[Phase]:
         """As TransE, the projections being the identity; then with the projections."""
@@ -265,4 +260,4 @@ class RotatE(EmbeddingModel[RotatESettings]):
         """Small random vectors, angles from the whole circle."""
         entity = self._random(entities, generator)
         share = torch.rand(relations, self.settings.dimension // 2, generator=generator)
-        self.load_state({"entity": entity, "angle": (2 * share - 1) * math.pi})
+        self.set_weights({"entity": entity, "angle": (2 * share - 1) * math.pi})

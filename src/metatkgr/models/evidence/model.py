@@ -72,7 +72,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
         weights = initial_weights(settings, 2 * relations, generator)
         if settings.dimension:
             weights |= random_tables(entities, relations, settings.dimension, generator)
-        self.load_state(weights)
+        self.set_weights(weights)
 
     def phases(self, problem: Problem) -> list[Phase]:
         """Vectors of one fact each, weights, vectors of all K."""

@@ -65,7 +65,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         """Random tables (the translation stage fills them) and a random encoder."""
         d = self.settings.dimension
         tables = random_tables(entities, relations, d, generator)
-        self.load_state(tables | initial_encoder(self.settings.encoder, generator))
+        self.set_weights(tables | initial_encoder(self.settings.encoder, generator))
 
     def phases(self, problem: Problem) -> list[Phase]:
         """Translation, background, meta; the last is left out for the variant 'fine-tuning'."""
