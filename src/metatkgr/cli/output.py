@@ -24,7 +24,6 @@ __all__ = [
     "growing_bar",
     "metric_table",
     "plain_table",
-    "progress_bar",
     "short",
 ]
 
@@ -88,15 +87,12 @@ def metric_table(result: dict[str, Any]) -> Table:
 
 
 @contextmanager
-def progress_bar(total: int, what: str) -> Iterator[Callable[[int], object]]:
-    """A progress bar on standard error, where that is a terminal; yields its update function."""
-    with growing_bar(what) as update:
-        yield lambda done: update(done, total)
-
-
-@contextmanager
 def growing_bar(what: str) -> Iterator[Callable[[int, int], object]]:
-    """The same where the total is told with each update: ``update(done, total)``."""
+    """A progress bar on standard error, where that is a terminal.
+
+    Yields:
+        ``update(done, total)``, called with what was done since the last call and with the total.
+    """
     from tqdm import tqdm
 
     with tqdm(total=0, desc=what, unit="q", disable=None, leave=False, file=sys.stderr) as bar:

@@ -8,11 +8,10 @@ import os
 import platform
 import shutil
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from metatkgr.files import write_json
 from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.models import Model, create
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.recent import Recent
 from metatkgr.training.device import choose_precision
 from metatkgr.training.loop import train
 from metatkgr.training.tuned import TUNED, tuned_settings
@@ -42,33 +42,14 @@ CURVE_POINTS = 60
 """Epochs of a phase that a record keeps, evenly spread; those with a validation come first."""
 _IN_CURVE = ("loss", "validation_mrr", "seconds", "empirical", "kl", "bound", "true_loss")
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-class _Recent(Generic[Key, Value]):
-    """The values of the last few keys asked for."""
-
-    def __init__(self, make: Callable[[Key], Value], most: int) -> None:
-        self.make, self.most = make, most
-        self.values: OrderedDict[Key, Value] = OrderedDict()
-
-    def __call__(self, key: Key) -> Value:
-        if key not in self.values:
-            self.values[key] = self.make(key)
-        self.values.move_to_end(key)
-        while len(self.values) > self.most:
-            self.values.popitem(last=False)
-        return self.values[key]
-
 
 class Loaded:
     """Datasets, problems and tasks that a worker keeps between its cells."""
 
     def __init__(self) -> None:
-        self.facts: _Recent[str, Facts] = _Recent(load, 4)
-        self.problem: _Recent[tuple[str, int, str, str], Problem] = _Recent(self._problem, 4)
-        self.tasks: _Recent[tuple[str, str, str], Tasks] = _Recent(self._tasks, 6)
+        self.facts: Recent[str, Facts] = Recent(load, 4)
+        self.problem: Recent[tuple[str, int, str, str], Problem] = Recent(self._problem, 4)
+        self.tasks: Recent[tuple[str, str, str], Tasks] = Recent(self._tasks, 6)
 
     def _problem(self, key: tuple[str, int, str, str]) -> Problem:
         dataset, shots, test_shots, visibility = key
