@@ -76,6 +76,8 @@ def main() -> None:
         if options.show:
             print(json.dumps(value, indent=1, ensure_ascii=False))
         found = list(differences(records[cell.name], value, cell.tolerance))
+        if "failed" in value:
+            found = [value["failed"], *value["trace"]]
         if found:
             changed.append(cell.name)
         print(f"{head}: {'CHANGED' if found else 'same'} ({seconds:.1f} s)", flush=True)

@@ -187,7 +187,8 @@ def save_weights(model: Any, path: Path) -> None:
     from safetensors.torch import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    own = {key: value.detach().cpu().contiguous().clone() for key, value in model.state().items()}
+    state = model.state_dict() if hasattr(model, "state_dict") else model.state()
+    own = {key: value.detach().cpu().contiguous().clone() for key, value in state.items()}
     save_file(own, path)
 
 
@@ -196,7 +197,8 @@ def loaded_model(name: str, facts: Any, settings: dict[str, Any], path: Path) ->
     from safetensors.torch import load_file
 
     model: Any = mt.create(name, settings)
-    model.load_state(load_file(path))
+    load = model.load_state_dict if hasattr(model, "load_state_dict") else model.load_state
+    load(load_file(path))
     return model
 
 
