@@ -15,7 +15,15 @@ from safetensors import SafetensorError
 
 from metatkgr.errors import DataError
 
-__all__ = ["atomic_path", "check_file", "read_json", "read_toml", "write_json", "write_text"]
+__all__ = [
+    "atomic_path",
+    "check_file",
+    "read_json",
+    "read_text",
+    "read_toml",
+    "write_json",
+    "write_text",
+]
 
 _LARGEST_TEXT = 1 << 31
 """Bytes of a text file that is read whole; no file of ours comes near."""
@@ -92,7 +100,7 @@ def read_json(path: Path) -> Any:
         DataError: it cannot be read, or is no JSON.
     """
     try:
-        return json.loads(_read_text(path))
+        return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {error}") from None
 
@@ -104,12 +112,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         DataError: it cannot be read, or is no TOML.
     """
     try:
-        return tomllib.loads(_read_text(path))
+        return tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not TOML: {error}") from None
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The content of a text file in UTF-8, which must be an ordinary file of a sensible size."""
     check_file(path)
     try:
         size = path.stat().st_size

@@ -23,7 +23,14 @@ def test_a_trained_run_is_evaluated_by_its_folder(run: Run, tmp_path: Path) -> N
     assert trained.code == 0, trained.err
     assert json.loads(trained.out)["split"] == "meta-validation"
     assert "translation 3/3" in trained.err
-    for name in ("config.toml", "model.safetensors", "graph.safetensors", "trace.jsonl", "CARD.md"):
+    for name in (
+        "config.toml",
+        "model.safetensors",
+        "graph.safetensors",
+        "trace.jsonl",
+        "CARD.md",
+        "MANIFEST",
+    ):
         assert (folder / name).stat().st_size > 0
     shown = run("evaluate", folder, "--json", "-")
     assert shown.code == 0, shown.err
@@ -63,7 +70,7 @@ def test_a_damaged_run_is_told_and_runs_no_code(run: Run, tmp_path: Path) -> Non
     weights.write_bytes(weights.read_bytes()[:100])
     shown = run("evaluate", tmp_path)
     assert shown.code == 2
-    assert "model.safetensors cannot be read" in shown.err
+    assert "model.safetensors is damaged" in " ".join(shown.err.split())
     (tmp_path / "config.toml").write_text("format = 99\n")
     assert "not written by this version" in run("evaluate", tmp_path).err
 

@@ -12,7 +12,7 @@ import metatkgr.graph.stored
 import metatkgr.models
 import metatkgr.serving.app
 import metatkgr.serving.start
-import metatkgr.training.fitting  # noqa: F401
+import metatkgr.training.estimator  # noqa: F401
 from metatkgr.data.facts import Facts
 from metatkgr.data.world import simulate
 

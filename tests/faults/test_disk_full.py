@@ -19,7 +19,7 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
-from metatkgr.training.fitting import configure, learn, trainable
+from metatkgr.training.estimator import configure, learn, trainable
 from metatkgr.training.trace import Trace, read_trace
 
 

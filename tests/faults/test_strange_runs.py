@@ -15,8 +15,8 @@ from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models import available, create
 from metatkgr.models.trainable import TrainableModel
-from metatkgr.training.fitting import configure
-from metatkgr.training.runs import load_run, save_graph, save_model
+from metatkgr.training.estimator import configure
+from metatkgr.training.runs import load_run, save_graph, save_manifest, save_model
 from metatkgr.training.tensors import expected_state
 
 FACTS = simulate(facts=400, seed=1)
@@ -71,6 +71,7 @@ def test_a_file_that_is_really_a_pickle_is_refused(tmp_path: Path, name: str) ->
     mark, folder = tmp_path / "mark", made(tmp_path / "run")
     for data in (pickle.dumps(Payload(mark)), pickle.dumps(Payload(mark), 0)):
         (folder / name).write_bytes(data)
+        save_manifest(folder)  # whoever forges a file can write down what it holds
         if name == "checkpoint.safetensors":
             with pytest.raises(DataError):
                 tensor_files.read_tensors(folder / name)
@@ -78,6 +79,7 @@ def test_a_file_that_is_really_a_pickle_is_refused(tmp_path: Path, name: str) ->
             with pytest.raises(MetaTKGRError):
                 Forecaster.load(folder, device="cpu")
     torch.save({"entity": Payload(mark)}, folder / "model.safetensors")
+    save_manifest(folder)
     with pytest.raises(MetaTKGRError):
         load_run(folder)
     assert not mark.exists()
@@ -89,9 +91,11 @@ def test_names_and_paths_in_a_run_lead_nowhere(tmp_path: Path) -> None:
     text = config.read_text()
     for name in ("os.system", "../../x", "/etc/passwd", "metatkgr.models.base"):
         config.write_text(text.replace('model = "transe"', f'model = "{name}"'))
+        save_manifest(folder)
         with pytest.raises(MetaTKGRError, match="unknown model"):
             load_run(folder)
     config.write_text(text.replace('dataset = "', 'dataset = "../../../etc/passwd'))
+    save_manifest(folder)
     assert load_run(folder).facts.name == FACTS.name
 
 
@@ -99,6 +103,7 @@ def test_a_setting_that_is_gone_is_told_with_its_file(tmp_path: Path) -> None:
     folder = made(tmp_path / "run")
     config = folder / "config.toml"
     config.write_text(config.read_text().replace("dimension = 4", "dimensions = 4"))
+    save_manifest(folder)
     with pytest.raises(DataError, match=r"config\.toml: .*'dimensions'.* train again"):
         load_run(folder)
 
@@ -114,6 +119,7 @@ def test_settings_that_ask_for_all_the_memory_are_refused_before_it_is_taken(
         (10**18, "must be at most"),
     ):
         config.write_text(text.replace("dimension = 4", f"dimension = {dimension}"))
+        save_manifest(folder)
         with pytest.raises(DataError, match=told):
             load_run(folder)
     model = create("transe")

@@ -21,7 +21,7 @@ from metatkgr.experiments.claims import STALE_SECONDS, Claim
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
-from metatkgr.training.fitting import configure, learn, trainable
+from metatkgr.training.estimator import configure, learn, trainable
 from metatkgr.training.writer import FolderBusyError, only_writer
 
 

@@ -47,8 +47,8 @@ def train_in(folder: str, model: str) -> None:
     import torch
 
     from faults.preloaded import small_world
-    from metatkgr.training.fitting import configure, learn, save_run, trainable
-    from metatkgr.training.runs import is_run
+    from metatkgr.training.estimator import configure, learn, trainable
+    from metatkgr.training.runs import is_run, save_run
 
     torch.set_num_threads(1)
     place, facts = Path(folder), small_world()

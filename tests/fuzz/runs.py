@@ -27,8 +27,15 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
-from metatkgr.training.fitting import configure
-from metatkgr.training.runs import Run, load_config, load_run, save_graph, save_model
+from metatkgr.training.estimator import configure
+from metatkgr.training.runs import (
+    Run,
+    load_config,
+    load_run,
+    save_graph,
+    save_manifest,
+    save_model,
+)
 from metatkgr.training.trace import read_trace
 
 _FILES = ("config.toml", "model.safetensors", "graph.safetensors", "vocabulary.json")
@@ -74,9 +81,7 @@ def _forged(rng: random.Random, name: str) -> bytes:
     if name.endswith(".json"):
         if rng.random() < 0.1:
             return rng.choice((b"[" * 100_000, b"9" * 5000, b"{}", b"[]", b"null", b""))
-        content = json.loads(data)
-        content.pop("checksum", None)
-        return json.dumps(damage_value(rng, content, rng.choice((1, 1, 3)))).encode()
+        return json.dumps(damage_value(rng, json.loads(data), rng.choice((1, 1, 3)))).encode()
     lines = data.decode().splitlines()
     at = rng.randrange(len(lines))
     key = lines[at].partition("=")[0]
@@ -106,6 +111,8 @@ def run_folders(rng: random.Random) -> None:
     path = _damaged() / name
     try:
         put_file(rng, path, _forged(rng, name))
+        if rng.random() < 0.9 and path.is_file():
+            save_manifest(_damaged())  # whoever forges a file can write down what it holds
         run = load_run(_damaged())
         facts, model = run.facts, run.model
         assert facts.steps >= 1
@@ -119,12 +126,13 @@ def run_folders(rng: random.Random) -> None:
     finally:
         remove_file(path)
         path.write_bytes(_bytes(name))
+        (_damaged() / "MANIFEST").write_bytes(_bytes("MANIFEST"))
 
 
 @fuzzer(share=4)
 def flipped_weights(rng: random.Random) -> None:
     """One bit of the weights' or facts' file is wrong: no run is loaded, unless they are whole."""
-    name = rng.choice(("model.safetensors", "graph.safetensors"))
+    name = rng.choice(("model.safetensors", "graph.safetensors", "MANIFEST"))
     data = bytearray(_bytes(name))
     data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     path = _damaged() / name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -95,9 +95,14 @@ def growing_bar(what: str) -> Iterator[Callable[[int, int], object]]:
     """
     from tqdm import tqdm
 
-    with tqdm(total=0, desc=what, unit="q", disable=None, leave=False, file=sys.stderr) as bar:
+    with ExitStack() as stack:
+        bar: tqdm[Any] | None = None
 
         def update(done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None:  # drawn when there is something to tell, not while others print
+                words = {"desc": what, "unit": "q", "disable": None, "leave": False}
+                bar = stack.enter_context(tqdm(total=total, file=sys.stderr, **words))
             bar.total = total
             bar.update(done)
 

@@ -71,54 +71,48 @@ def train(
     Examples: `metatkgr train YAGO --out runs/yago`,
     `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
     """
-    from metatkgr.data.shots import Shots
-    from metatkgr.training.device import choose_device, choose_precision
-    from metatkgr.training.distributed import processes, was_restarted
-    from metatkgr.training.fitting import check_folder, configure, learn, save_run, trainable
+    from metatkgr.training.distributed import is_first, was_restarted
+    from metatkgr.training.estimator import Estimator
+    from metatkgr.training.runs import check_folder
     from metatkgr.training.trace import Tracker
 
     # torchrun repeats the command as it was when it replaces a lost process.
     resume = resume or was_restarted()
+    estimator = Estimator(
+        model,
+        shots=shots,
+        test_shots=test_shots,
+        visibility=visibility,
+        seed=seed,
+        preset=preset,
+        device=device,
+        precision=precision,
+    )
+    estimator.settings = options.parse_assignments(set_ or [])
     # What is misspelt is told before a large file is read.
-    Shots.parse(shots)
-    choose_precision(precision)
-    settings, where = options.parse_assignments(set_ or []), choose_device(device)
-    chosen = trainable(model, settings, preset=preset, device=where)
-    with processes(chosen.device) as part, ExitStack() as stack:
-        first = part.number == 0
-        console = console_for(json_out)
-        console.quiet = not first
+    estimator.check()
+    console = console_for(json_out)
+    console.quiet = not is_first()
+    with ExitStack() as stack:
         tracker = None
-        if first:
+        if is_first():
             check_folder(out, resume=resume)
             if track or track_to:
                 tracker = stack.enter_context(Tracker(track_to or out / "tensorboard"))
         facts = reading.load(data, console)
-        chosen = trainable(model, settings, preset=preset, dataset=facts.name, device=where)
-        config = configure(
-            chosen,
-            facts,
-            shots=shots,
-            test_shots=test_shots,
-            visibility=visibility,
-            seed=seed,
-            preset=preset,
-            precision=precision,
-        )
 
         def progress(line: dict[str, Any]) -> None:
             console.print(_progress(line))
             if tracker is not None:
                 tracker(line)
 
-        lines = learn(chosen, facts, config, folder=out, resume=resume, progress=progress)
-        if not first:
-            return
-    with growing_bar(f"{model}, {facts.name}") as update:
-        result = save_run(out, chosen, facts, config, lines, progress=update)
-    console.print(metric_table(result))
-    console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
-    emit_json(json_out, result | {"run": str(out), "epochs": len(lines)})
+        bar = stack.enter_context(growing_bar(f"{model}, {facts.name}"))
+        estimator.fit(facts, folder=out, resume=resume, progress=progress, evaluating=bar)
+    if is_first():
+        console.print(metric_table(estimator.metrics_))
+        console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
+        result = estimator.metrics_ | {"run": str(out), "epochs": len(estimator.trace_)}
+        emit_json(json_out, result)
 
 
 def _progress(line: dict[str, Any]) -> str:

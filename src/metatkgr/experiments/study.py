@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 
 from metatkgr.errors import SettingsError
 from metatkgr.models import available
-from metatkgr.training.fitting import trainable
+from metatkgr.training.estimator import trainable
 
 __all__ = [
     "Search",

@@ -28,7 +28,7 @@ from metatkgr.experiments.study import (
 )
 from metatkgr.models import available
 from metatkgr.training.device import choose_device
-from metatkgr.training.fitting import configure, learn, trainable
+from metatkgr.training.estimator import configure, learn, trainable
 from metatkgr.training.loop import DivergedError
 
 __all__ = ["Search", "summary", "tune"]

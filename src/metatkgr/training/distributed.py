@@ -35,6 +35,7 @@ __all__ = [
     "current_part",
     "evaluate_together",
     "file_of_the_first",
+    "is_first",
     "join_shards",
     "processes",
     "shard_rows",
@@ -214,6 +215,11 @@ def file_of_the_first(path: Path) -> Iterator[Path | None]:
         copy = Path(folder) / path.name
         copy.write_bytes(sent.cpu().numpy().tobytes())
         yield copy
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes and prints; known before they have met."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def was_restarted() -> bool:

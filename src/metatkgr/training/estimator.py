@@ -1,31 +1,164 @@
-"""Training from Python: constructors store, ``fit`` learns, learned names end in an underscore."""
+"""From facts to a trained model, from Python and from the command line alike.
+
+Constructors store, ``fit`` learns, learned names end in an underscore.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
+from metatkgr.data.problem import Problem
+from metatkgr.data.shots import Shots
 from metatkgr.data.tasks import Queries, Tasks
-from metatkgr.errors import MetaTKGRError
+from metatkgr.data.visibility import Visibility
+from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_text
-from metatkgr.training.device import choose_device
-from metatkgr.training.distributed import processes
-from metatkgr.training.fitting import (
-    Progress,
+from metatkgr.models import create
+from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.device import choose_device, choose_precision
+from metatkgr.training.distributed import current_part, evaluate_together, processes
+from metatkgr.training.loop import train
+from metatkgr.training.runs import (
+    RunConfig,
     check_folder,
-    configure,
-    learn,
+    is_run,
+    load_config,
+    save_graph,
     save_run,
-    trainable,
 )
-from metatkgr.training.runs import save_graph
+from metatkgr.training.tuned import TUNED, tuned_settings
+from metatkgr.training.writer import only_writer
+from metatkgr.version import __version__
 
-__all__ = ["Estimator", "MetaTKGR"]
+__all__ = ["Estimator", "MetaTKGR", "Progress", "configure", "learn", "trainable"]
+
+Progress = Callable[[dict[str, Any]], object]
+"""Is given each line of the trace."""
+
+
+def trainable(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    preset: str = "default",
+    dataset: str | None = None,
+    device: torch.device | str = "cpu",
+) -> TrainableModel[Any]:
+    """A model by name that can be trained.
+
+    Args:
+        name: of the model.
+        settings: by name; they win over the preset's.
+        preset: named settings; 'tuned' stands for those chosen for ``dataset``.
+        dataset: name of the facts; None: not known yet, then 'tuned' is the default.
+        device: where the model computes.
+    """
+    chosen = dict(settings or {})
+    if preset == TUNED:
+        preset = "default"
+        chosen = (tuned_settings(name, dataset) if dataset is not None else {}) | chosen
+    model = create(name, chosen, preset=preset, device=device)
+    if not isinstance(model, TrainableModel):
+        raise SettingsError(
+            f"{name} needs no training; use it at once: metatkgr evaluate DATA --model {name}"
+        )
+    return model
+
+
+def configure(
+    model: TrainableModel[Any],
+    facts: Facts,
+    *,
+    shots: int | str = 3,
+    test_shots: int | str | None = None,
+    visibility: str = "entity-split",
+    seed: int = 0,
+    preset: str = "default",
+    precision: str = "auto",
+) -> RunConfig:
+    """All that a training follows from, to be stored with the run."""
+    trained = Shots.parse(shots).label
+    later = trained if test_shots is None else Shots.parse(test_shots).label
+    return RunConfig(
+        dataset=facts.name,
+        model=model.name,
+        shots=trained,
+        visibility=visibility,
+        seed=seed,
+        version=__version__,
+        preset=preset,
+        precision=choose_precision(precision, model.device),
+        test_shots="" if later == trained else later,
+        settings=asdict(model.settings),
+    )
+
+
+def learn(
+    model: TrainableModel[Any],
+    facts: Facts,
+    config: RunConfig,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    problem: Problem | None = None,
+) -> list[dict[str, Any]]:
+    """Train a model on facts; weights are selected by MRR on meta-validation and nothing else.
+
+    Args:
+        model: gets new weights, in place.
+        facts: the whole graph; the queries of meta-validation and meta-test are not learned from.
+        config: from :func:`configure`.
+        folder: becomes a run in the making, which can be resumed; None writes nothing.
+        resume: go on from the checkpoint in ``folder``.
+        progress: called with each line of the trace.
+        problem: that of ``facts`` and ``config``, when it is at hand already.
+
+    Returns:
+        The lines of the trace.
+    """
+    with ExitStack() as stack:
+        if folder is not None and current_part().number == 0:
+            check_folder(folder, resume=resume)
+            stack.enter_context(only_writer(folder))
+            if is_run(folder) and load_config(folder) != config:
+                raise SettingsError(
+                    f"{folder} was begun with other settings; --resume must repeat them"
+                )
+            save_graph(folder, config, facts)
+        if problem is None:
+            problem = Problem.of(
+                facts,
+                shots=config.shots,
+                test_shots=config.test_shots or None,
+                visibility=config.visibility,
+                seed=config.seed,
+            )
+        selected_by = problem.validation
+
+        def validate(candidate: TrainableModel[Any]) -> float:
+            return evaluate_together(candidate, selected_by).summary(resamples=0).mrr or 0.0
+
+        return train(
+            model,
+            problem,
+            seed=config.seed,
+            validate=validate,
+            folder=folder,
+            resume=resume,
+            progress=progress,
+            precision=config.precision,
+        )
 
 
 class Estimator:
@@ -51,6 +184,7 @@ class Estimator:
         facts_: what it was fitted to.
         config_: all that the training followed from.
         trace_: one dictionary for each epoch.
+        metrics_: the evaluation on meta-validation, where ``fit`` was given a folder.
     """
 
     def __init__(
@@ -83,6 +217,7 @@ class Estimator:
         folder: str | Path | None = None,
         resume: bool = False,
         progress: Progress | None = None,
+        evaluating: Callable[[int, int], object] | None = None,
     ) -> Self:
         """Learn from facts; weights are selected on meta-validation, meta-test is not looked at.
 
@@ -91,14 +226,10 @@ class Estimator:
             folder: becomes a run, with checkpoints while the training goes on; see also ``save``.
             resume: go on with the run in ``folder``.
             progress: called with one dictionary for each epoch.
+            evaluating: called while what goes into ``folder`` is evaluated, with the questions done
+                since the last call and the number of all.
         """
-        model = trainable(
-            self.model,
-            self.settings,
-            preset=self.preset,
-            dataset=facts.name,
-            device=choose_device(self.device),
-        )
+        model = self._new_model(facts.name)
         config = configure(
             model,
             facts,
@@ -115,8 +246,26 @@ class Estimator:
         self.model_, self.facts_, self.config_, self.trace_ = model, facts, config, lines
         self._prepared: str | None = None
         if place is not None and part.number == 0:
-            save_run(place, model, facts, config, lines)
+            self.metrics_ = save_run(place, model, facts, config, lines, progress=evaluating)
         return self
+
+    def check(self) -> None:
+        """Raise what ``fit`` would about the arguments, before a large file is read for it."""
+        for shots in (self.shots, self.test_shots):
+            if shots is not None:
+                Shots.parse(shots)
+        Visibility.parse(self.visibility)
+        choose_precision(self.precision)
+        self._new_model(None)
+
+    def _new_model(self, dataset: str | None) -> TrainableModel[Any]:
+        return trainable(
+            self.model,
+            self.settings,
+            preset=self.preset,
+            dataset=dataset,
+            device=choose_device(self.device),
+        )
 
     def tasks(
         self,
@@ -170,7 +319,7 @@ class Estimator:
         lines = "".join(json.dumps(line) + "\n" for line in self.trace_)
         write_text(place / "trace.jsonl", lines)
         self._prepared = None
-        save_run(place, self.model_, self.facts_, self.config_, self.trace_)
+        self.metrics_ = save_run(place, self.model_, self.facts_, self.config_, self.trace_)
         return place
 
     def _check_fitted(self) -> None:

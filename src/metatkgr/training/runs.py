@@ -3,25 +3,29 @@
 =======================  ==================================================================
 ``config.toml``          what was trained, on what, with which settings
 ``model.safetensors``    the weights
-``graph.safetensors``    the facts as numbers
+``graph.safetensors``    the facts as numbers, mapped into memory when they are used
 ``vocabulary.json``      names of entities and relations, and the calendar
 ``trace.jsonl``          one line for each epoch
 ``metrics.json``         the evaluation on meta-validation
 ``CARD.md``              the same for people
+``MANIFEST``             the SHA-256 of each of them, in the form of ``sha256sum``
 =======================  ==================================================================
 
-No pickle: nothing in the folder can run code. Each file is written under another name and renamed.
+No pickle: nothing in the folder can run code. Each file is written under another name and renamed,
+``MANIFEST`` last: a folder without it holds a training that was not finished.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from metatkgr.data.calendar import Calendar
@@ -29,15 +33,33 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.shots import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
-from metatkgr.files import read_json, read_toml, write_json, write_text
+from metatkgr.evaluation.evaluator import evaluation_report
+from metatkgr.files import check_file, read_json, read_text, read_toml, write_json, write_text
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.tensors import check_fit, expected_state, read_tensors, write_tensors
+from metatkgr.training.writer import only_writer
 
-__all__ = ["Run", "RunConfig", "is_run", "load_config", "load_run", "save_graph", "save_model"]
+__all__ = [
+    "Run",
+    "RunConfig",
+    "check_folder",
+    "is_run",
+    "load_config",
+    "load_run",
+    "save_graph",
+    "save_manifest",
+    "save_model",
+    "save_run",
+]
 
 _COLUMNS = ("subject", "relation", "object", "time")
-_FORMAT = 1
+_FORMAT = 2
+_LOADED = ("config.toml", "graph.safetensors", "vocabulary.json", "model.safetensors")
+"""What a model is made from again."""
+_TOLD = ("trace.jsonl", "metrics.json", "CARD.md")
+"""What is there to be read by people and programs."""
+_MANIFEST = "MANIFEST"
 
 
 @dataclass(frozen=True)
@@ -80,11 +102,20 @@ def is_run(path: str | Path) -> bool:
         return False  # no name that a path can have
 
 
+def check_folder(folder: Path, *, resume: bool) -> None:
+    """Refuse to write over a run."""
+    if is_run(folder) and not resume:
+        raise SettingsError(
+            f"{folder} already holds a run; choose another folder, or --resume to go on with it"
+        )
+
+
 def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
     """Write what is known before training: configuration, facts, names."""
     write_text(folder / "config.toml", _toml(asdict(config)))
-    columns = {name: torch.from_numpy(getattr(facts, name)).contiguous() for name in _COLUMNS}
-    write_tensors(folder / "graph.safetensors", columns)
+    columns = {name: getattr(facts, name).astype(np.int32, copy=False) for name in _COLUMNS}
+    tensors = {name: torch.from_numpy(column).contiguous() for name, column in columns.items()}
+    write_tensors(folder / "graph.safetensors", tensors)
     calendar = facts.calendar
     content = {
         "name": facts.name,
@@ -92,12 +123,86 @@ def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
         "entities": _vocabulary_to_json(facts.entities),
         "relations": _vocabulary_to_json(facts.relations),
     }
-    write_json(folder / "vocabulary.json", {**content, "checksum": _checksum(content)})
+    write_json(folder / "vocabulary.json", content)
 
 
 def save_model(folder: Path, model: TrainableModel[Any]) -> None:
-    """Write the weights."""
+    """Write the weights; with what :func:`save_graph` wrote they are a run."""
+    # Until the new manifest is there, the folder must not say that it is whole.
+    (folder / _MANIFEST).unlink(missing_ok=True)
     write_tensors(folder / "model.safetensors", model.state_dict())
+    save_manifest(folder, _LOADED)
+
+
+def save_run(
+    folder: Path,
+    model: TrainableModel[Any],
+    facts: Facts,
+    config: RunConfig,
+    lines: list[dict[str, Any]],
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Any]:
+    """Write the weights, their evaluation on meta-validation and the card of a trained model.
+
+    Args:
+        folder: in which the model was trained: ``save_graph`` was called.
+        model: trained.
+        facts: the whole graph.
+        config: all that the training followed from.
+        lines: of its trace.
+        progress: of the evaluation, as in ``evaluation_report``.
+
+    Returns:
+        The evaluation.
+    """
+    with only_writer(folder):
+        save_model(folder, model)
+    result = evaluation_report(
+        model,
+        facts,
+        shots=config.test_shots or config.shots,
+        visibility=config.visibility,
+        split="meta-validation",
+        seed=config.seed,
+        progress=progress,
+    )
+    with only_writer(folder):
+        write_json(folder / "metrics.json", result)
+        write_text(folder / "CARD.md", _card(config, result, lines))
+        save_manifest(folder, (*_LOADED, *_TOLD))
+    return result
+
+
+def save_manifest(folder: Path, names: Iterable[str] = _LOADED) -> None:
+    """Write down what the files of a run hold now; without these lines they are not trusted."""
+    lines = [f"{_digest(folder / name)}  {name}\n" for name in names]
+    write_text(folder / _MANIFEST, "".join(lines))
+
+
+def _check_manifest(folder: Path) -> None:
+    """Refuse a run that is not finished, or a file that is not the one that was written."""
+    path = folder / _MANIFEST
+    if not path.exists():
+        raise DataError(
+            f"{folder} holds no finished training; `metatkgr train … --resume` goes on with it"
+        )
+    pairs = (line.split("  ", 1) for line in read_text(path).splitlines())
+    told = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
+    for name in _LOADED:
+        if told.get(name) != _digest(folder / name):
+            raise DataError(
+                f"{folder / name} is damaged: it is not what was written, says {_MANIFEST}; copy "
+                "the run again, or train again"
+            )
+
+
+def _digest(path: Path) -> str:
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def load_config(folder: Path) -> RunConfig:
@@ -128,6 +233,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     """Load a run; its model is ready for ``prepare``, ``adapt`` and ``score``."""
     folder = Path(folder)
     config = load_config(folder)
+    _check_manifest(folder)
     facts = _load_graph(folder)
     try:
         model = create(config.model, config.settings, device=device)
@@ -139,8 +245,6 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     if not isinstance(model, TrainableModel):
         raise DataError(f"{folder}: the model {config.model!r} has no weights")
     path = folder / "model.safetensors"
-    if not path.exists():
-        raise DataError(f"{folder} holds no trained model yet; `metatkgr train … --resume` goes on")
     weights = read_tensors(path)[0]
     # Before the weights are made: settings of a stranger may ask for any amount of memory.
     check_fit(str(path), weights, expected_state(model, len(facts.entities), len(facts.relations)))
@@ -153,14 +257,11 @@ def _load_graph(folder: Path) -> Facts:
     path = folder / "vocabulary.json"
     content = read_json(path)
     try:
-        told = content.pop("checksum", None)
-        if told is not None and told != _checksum(content):
-            raise DataError(f"{path} is damaged: its content is not what was written")
         facts = Facts(
-            subject=columns["subject"].numpy(),
-            relation=columns["relation"].numpy(),
-            object=columns["object"].numpy(),
-            time=columns["time"].numpy(),
+            subject=columns["subject"].long().numpy(),
+            relation=columns["relation"].long().numpy(),
+            object=columns["object"].long().numpy(),
+            time=columns["time"].long().numpy(),
             entities=_vocabulary_from_json(content["entities"]),
             relations=_vocabulary_from_json(content["relations"]),
             calendar=Calendar(**content["calendar"]),
@@ -174,11 +275,6 @@ def _load_graph(folder: Path) -> Facts:
         raise DataError(f"{path} cannot be read: {error!r}") from None
 
 
-def _checksum(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True)
-    return f"crc32:{zlib.crc32(text.encode()):08x}"
-
-
 def _vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     return {
         "names": list(vocabulary.names),
@@ -190,6 +286,22 @@ def _vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
 def _vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
     labels = {int(number): label for number, label in content["labels"].items()}
     return Vocabulary(content["names"], labels, content["aliases"])
+
+
+def _card(config: RunConfig, result: dict[str, Any], lines: list[dict[str, Any]]) -> str:
+    metrics = result["metrics"]["static"]["all"]
+    settings = "\n".join(f"- {key}: {value}" for key, value in config.settings.items())
+    shots = f"{config.shots}-shot"
+    if config.test_shots:
+        shots += f" (tested {config.test_shots}-shot)"
+    return (
+        f"# {config.model} on {config.dataset}\n\n"
+        f"{shots}, visibility {config.visibility}, seed {config.seed}, {config.precision}, "
+        f"metatkgr {config.version}. {len(lines)} epochs, {lines[-1]['seconds']:.0f} s.\n\n"
+        f"Meta-validation, static filter: MRR {metrics['mrr']:.4f} (95 % interval "
+        f"{metrics['mrr_ci95'][0]:.3f} to {metrics['mrr_ci95'][1]:.3f}), H@10 "
+        f"{metrics['hits@10']:.4f}. Meta-test was not looked at.\n\n## Settings\n\n{settings}\n"
+    )
 
 
 def _toml(content: dict[str, Any]) -> str:
