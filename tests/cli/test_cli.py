@@ -39,6 +39,22 @@ def test_the_module_can_be_run(tmp_path: Path) -> None:
     assert __version__ in done.stdout
 
 
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["train", "--help"]])
+def test_what_computes_nothing_imports_nothing_that_computes(words: list[str]) -> None:
+    """A second and a half of torch, for a version or a page of help, is noticed each time."""
+    code = (
+        "import sys\n"
+        "from metatkgr.cli import main\n"
+        f"sys.argv = ['metatkgr', *{words}]\n"
+        "try:\n    main()\n"
+        "finally:\n"
+        "    heavy = {'torch', 'numpy', 'pyarrow', 'pandas', 'duckdb'} & set(sys.modules)\n"
+        "    print('imported:', sorted(heavy))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "imported: []"
+
+
 def test_evaluate_writes_the_documented_object_and_nothing_else_to_stdout(run: Run) -> None:
     shown = run("evaluate", "world:3000", "--model", "recurrency", "--shots", 2, "--json", "-")
     assert shown.code == 0, shown.err

@@ -12,7 +12,6 @@ from metatkgr.cli import options
 from metatkgr.cli.ingest import ingest
 from metatkgr.cli.output import console_for, emit_json, plain_table
 from metatkgr.cli.reading import Reading, reads_data
-from metatkgr.data import catalog, sources
 
 __all__ = ["app"]
 
@@ -24,6 +23,8 @@ app = typer.Typer(
 @app.command("list")
 def list_datasets(json_out: options.JsonOut = None) -> None:
     """List the datasets of the catalogue and where they are on this machine."""
+    from metatkgr.data import catalog, sources
+
     rows = []
     for name, entry in catalog.entries().items():
         folder = catalog.locate(name)
@@ -68,6 +69,8 @@ def fetch(
     An interrupted download goes on where it stopped. A dataset that is already on this machine is
     checked and left alone.
     """
+    from metatkgr.data import catalog
+
     folder = catalog.locate(name)
     cached = catalog.cache_folder() / catalog.entry(name).name
     if folder is None or folder == cached:

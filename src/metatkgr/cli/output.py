@@ -14,8 +14,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from metatkgr.evaluation.evaluator import SUBSETS
-from metatkgr.evaluation.statistics import HITS
 from metatkgr.files import write_json
 
 __all__ = [
@@ -58,6 +56,10 @@ def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 def metric_table(result: dict[str, Any]) -> Table:
     """The metrics of one evaluation, a row for each filter and subset."""
+    # Here, because they come with torch, which `metatkgr --version` can do without.
+    from metatkgr.evaluation.evaluator import SUBSETS
+    from metatkgr.evaluation.statistics import HITS
+
     title = (
         f"{result['model']} on {result['dataset']}: {result['shots']}-shot, {result['split']}, "
         f"visibility {result['visibility']}; {result['tasks']:,} tasks, "

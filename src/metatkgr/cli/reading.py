@@ -7,15 +7,16 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
 
-from metatkgr.data import sources
-from metatkgr.data.facts import Facts
-from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.errors import SettingsError
+
+if TYPE_CHECKING:
+    from metatkgr.data.facts import Facts
+    from metatkgr.data.readers.bad_rows import BadRows
 
 __all__ = ["Reading", "reads_data"]
 
@@ -126,6 +127,8 @@ class Reading:
 
     def load(self, data: str, console: Console) -> Facts:
         """Load DATA; where bad rows were to be skipped, tell about them and write the report."""
+        from metatkgr.data import sources
+
         facts, rows = sources.load_with_report(data, **self.fields)
         if rows is not None:
             self.tell(rows, console)
