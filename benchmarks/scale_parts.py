@@ -28,10 +28,10 @@ from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.layers import GrowingIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
+from metatkgr.models.common.scores import relation_vectors, score_all
 from metatkgr.models.metatkgr.adaptation import adapt, query_loss
 from metatkgr.models.metatkgr.encoder import EncoderSettings, initial_encoder
 from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.translation import relation_vectors, score_all
 
 __all__ = ["PARTS", "WORLD", "Clock"]
 

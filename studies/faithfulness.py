@@ -26,7 +26,7 @@ from metatkgr.forecasting.views import FactView, Forecast
 from metatkgr.models.base import Model
 from metatkgr.training.runs import load_run
 
-__all__ = ["Asked", "Falls", "falls", "falls_of_model", "main", "newcomer_rows"]
+__all__ = ["Asked", "Falls", "falls", "falls_of_model", "main", "new_entity_rows"]
 
 Asked = tuple[str, str, int]
 """Subject, relation and step of a question."""
@@ -112,7 +112,7 @@ def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], place: 
     return falls(make, log_probability, facts, rows, place)
 
 
-def newcomer_rows(facts: Facts, most: int, seed: int = 0) -> list[int]:
+def new_entity_rows(facts: Facts, most: int, seed: int = 0) -> list[int]:
     """Some facts whose subject emerged in the period of meta-test."""
     newcomer = Periods.of(facts).of_entity[facts.subject] == Period.META_TEST
     known = np.flatnonzero(newcomer)
@@ -123,7 +123,7 @@ def newcomer_rows(facts: Facts, most: int, seed: int = 0) -> list[int]:
 def main(folder: str, most: int = 60) -> str:
     """The table of a run, in Markdown."""
     run = load_run(Path(folder))
-    rows = newcomer_rows(run.facts, most)
+    rows = new_entity_rows(run.facts, most)
     lines = [
         f"| {len(rows)} questions | have reasons | mean fall of log p: reason / random / near |"
         " falls: reason / near | falls more than near |",

@@ -14,7 +14,7 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.views import Forecast
 from metatkgr.models.base import Model
-from studies.faithfulness import Asked, falls, falls_of_model, main, newcomer_rows
+from studies.faithfulness import Asked, falls, falls_of_model, main, new_entity_rows
 
 QUESTIONS = 60
 
@@ -61,7 +61,7 @@ def test_without_its_reasons_a_weighed_forecast_falls_too(
     def make(some: Facts) -> Forecaster:
         return Forecaster.of(deepcopy(model), some, calibration=Calibration("softmax"))
 
-    found = falls(make, standing, facts, newcomer_rows(facts, 30), place)
+    found = falls(make, standing, facts, new_entity_rows(facts, 30), place)
     assert len(found.own) > 20
     for control in (found.random, found.near):
         assert np.mean(found.own) > np.mean(control) + 1
@@ -87,7 +87,7 @@ def test_without_its_reasons_a_learned_forecast_falls_too(
     Only newcomers are asked about. Vectors stay as they were learned; all else follows the facts.
     """
     model, facts = trained
-    rows = newcomer_rows(facts, 20)
+    rows = new_entity_rows(facts, 20)
     found = falls_of_model(model, facts, rows, place)
     own, least = np.array(found.own), -np.log(0.99)
     print(

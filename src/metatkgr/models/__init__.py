@@ -9,7 +9,9 @@ from metatkgr.models.baselines import pagerank as _pagerank
 from metatkgr.models.baselines import recurrency as _recurrency
 from metatkgr.models.baselines import regcn as _regcn
 from metatkgr.models.baselines import renet as _renet
-from metatkgr.models.baselines import translational as _translational
+from metatkgr.models.baselines import rotate as _rotate
+from metatkgr.models.baselines import transe as _transe
+from metatkgr.models.baselines import transr as _transr
 from metatkgr.models.evidence import model as _evidence
 from metatkgr.models.metatkgr import model as _metatkgr
 
@@ -28,5 +30,7 @@ _ = (
     _recurrency,
     _regcn,
     _renet,
-    _translational,
+    _rotate,
+    _transe,
+    _transr,
 )

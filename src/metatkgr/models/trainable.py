@@ -14,7 +14,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.models.base import Model
-from metatkgr.models.translation import newcomer_rows
+from metatkgr.models.common.scores import new_entity_rows
 
 __all__ = ["WHOLE", "Loss", "Part", "Phase", "TrainableModel"]
 
@@ -159,7 +159,7 @@ class TrainableModel(nn.Module, Model[SettingsT]):
     def extend(self, entities: int, *, known: int, supports: Supports) -> None:
         """Give entities that came after training rows in the tables; then call ``prepare``.
 
-        A row is where the entity's first facts would have it be (``translation.newcomer_rows``);
+        A row is where the entity's first facts would have it be (``scores.new_entity_rows``);
         rows of earlier calls are made anew, so that they follow from ``supports`` alone. A model
         without such tables needs nothing.
 
@@ -176,6 +176,6 @@ class TrainableModel(nn.Module, Model[SettingsT]):
             trained = weight.detach().narrow(axis, 0, known).movedim(axis, 0)
             # Only the plain table shares a space with the relations' translations.
             relation = weights.get(self.translations) if name == "entity" else None
-            rows = newcomer_rows(trained, relation, supports, entities)
+            rows = new_entity_rows(trained, relation, supports, entities)
             table = torch.cat([trained, rows]).movedim(0, axis)
             self.set_weights({name: table.contiguous()})

@@ -11,19 +11,18 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.errors import SettingsError
 from metatkgr.models import create
-from metatkgr.models.baselines.translation_training import TranslationStart, TripleSettings
-from metatkgr.models.baselines.translational import EmbeddingModel
+from metatkgr.models.common.translation import TranslationModel, TranslationStart, TripleSettings
 from metatkgr.models.trainable import TrainableModel
 
 ENTITIES, RELATIONS, DIMENSION = 23, 4, 6
 NAMES = ["transe", "transr", "rotate"]
 
 
-def made(name: str) -> EmbeddingModel[TripleSettings]:
+def made(name: str) -> TranslationModel[TripleSettings]:
     """A model with random weights, the projections too."""
     generator = torch.Generator().manual_seed(7)
     model = create(name, {"dimension": DIMENSION})
-    assert isinstance(model, EmbeddingModel)
+    assert isinstance(model, TranslationModel)
     model.build(ENTITIES, RELATIONS, generator)
     state = model.state_dict()
     if name == "transr":
@@ -69,7 +68,7 @@ def test_scores_equal_pykeens(name: str) -> None:
     model, asked = made(name), questions()
     theirs = pykeens(name, model.state_dict(), asked)
     source, relation = torch.from_numpy(asked.entity), torch.from_numpy(asked.relation)
-    ours = model.interaction(model.weights).candidates(source, relation, None)
+    ours = model.candidates(source, relation, None)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     # A model answers with these, but never with the asking entity itself.
     scores = model.score(asked)
@@ -81,18 +80,17 @@ def test_scores_equal_pykeens(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_triple_scores_the_same_from_both_ends_and_with_all_candidates(name: str) -> None:
     model, asked = made(name), questions(2 * RELATIONS)
-    interaction = model.interaction(model.weights)
     source, relation = torch.from_numpy(asked.entity), torch.from_numpy(asked.relation)
-    whole = interaction.candidates(source, relation, None)
+    whole = model.candidates(source, relation, None)
     scores = whole.view(ENTITIES, 2 * RELATIONS, ENTITIES)
     backwards = scores[:, RELATIONS:].permute(2, 1, 0)
     torch.testing.assert_close(scores[:, :RELATIONS], backwards, rtol=1e-4, atol=1e-4)
 
     target = torch.arange(len(asked)) % ENTITIES
-    one = interaction.pairs(source, relation, target)
+    one = model.pairs(source, relation, target)
     every = whole.gather(1, target.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(one, every, rtol=1e-4, atol=1e-4)
-    some = interaction.candidates(source, relation, torch.tensor([3, 5]))
+    some = model.candidates(source, relation, torch.tensor([3, 5]))
     torch.testing.assert_close(some, whole[:, [3, 5]], rtol=1e-4, atol=1e-4)
 
 
@@ -109,7 +107,7 @@ def test_transr_starts_as_transe() -> None:
 def test_a_rotation_keeps_lengths() -> None:
     model = made("rotate")
     row = torch.arange(ENTITIES)
-    point = model.interaction(model.weights).points(row, row % RELATIONS)  # type: ignore[attr-defined]
+    point = model.points(row, row % RELATIONS)
     torch.testing.assert_close(point.norm(dim=1), model.weights["entity"].norm(dim=1))
 
 
@@ -120,8 +118,9 @@ def test_rotate_wants_an_even_dimension() -> None:
 
 def test_a_start_ends_with_the_epoch_that_reaches_its_last_step() -> None:
     problem = Problem.of(mt.load("world:2000"))
-    tables = [torch.nn.Parameter(torch.zeros(n, 4)) for n in (500, 10)]
+    sizes = {"entity": 500, "relation": 10}
+    tables = {name: torch.nn.Parameter(torch.zeros(n, 4)) for name, n in sizes.items()}
     how = TripleSettings(dimension=4, epochs=40, batch_size=64)
-    of_an_epoch = -(-len(TranslationStart(*tables, problem.known, how).triples) // 64)
+    of_an_epoch = -(-len(TranslationStart(tables, problem.known, how).triples) // 64)
     for most, epochs in ((0, 40), (3 * of_an_epoch - 1, 3), (3 * of_an_epoch + 1, 4), (1, 1)):
-        assert TranslationStart(*tables, problem.known, how, most).epochs == epochs
+        assert TranslationStart(tables, problem.known, how, most).epochs == epochs

@@ -156,10 +156,10 @@ class _Draw:
         club = world.career[:, 0]
         scorers = np.flatnonzero(self.rng.random(len(club)) < GOALS * world.activity)
         scorers = scorers[self.size[world.league[club[scorers]]] > 1]
-        rival = self.rivals(club[scorers])
+        rival = self.mask_query_logits(club[scorers])
         self.facts.append((world.player_id[scorers], SCORES_AGAINST, world.club_id[rival]))
 
-    def rivals(self, clubs: IntArray) -> IntArray:
+    def mask_query_logits(self, clubs: IntArray) -> IntArray:
         """(N,) for each of ``clubs`` another club of its league (which must have one)."""
         order, own = self.order, self.world.league[clubs]
         place = np.empty_like(order)
@@ -205,7 +205,7 @@ class _Draw:
         sponsor = world.sponsor.copy()
         sponsor[changes] = rng.integers(len(world.sponsor_id), size=len(changes))
         followers = changes[follows]
-        sponsor[followers] = world.sponsor[self.rivals(followers)]
+        sponsor[followers] = world.sponsor[self.mask_query_logits(followers)]
         seen = chance < told(SPONSOR_CHANGE, world.news(SPONSOR_NEWS))
         self.facts.append((world.sponsor_id[sponsor[seen]], SPONSORS, world.club_id[seen]))
         return sponsor

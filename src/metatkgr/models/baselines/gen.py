@@ -28,9 +28,9 @@ from metatkgr.models.baselines.gen_training import (
     askers_at,
     strangers_at,
 )
-from metatkgr.models.baselines.translation_training import random_tables, translation_start
+from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
+from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
 __all__ = ["IGEN", "TGEN"]
 
@@ -110,7 +110,7 @@ class _GEN(TrainableModel[SettingsT]):
         scores = score_all(points, table)
         for rows, values in columns:
             scores[rows.unsqueeze(1), unseen.entity] = values
-        return never_itself(scores, asked)
+        return mask_query_entity(scores, asked)
 
     def _strangers_at(self, moment: int) -> Vectors:
         """All unseen entities at a moment; the last moments are kept."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports
 from metatkgr.models.common.few_shot import SupportTable
-from metatkgr.models.translation import relation_vectors
+from metatkgr.models.common.scores import relation_vectors
 
 __all__ = ["Links", "Unseen", "first_layer", "initial_layer", "second_layer"]
 

@@ -17,8 +17,13 @@ from metatkgr.graph.negatives import NegativeKind, Negatives
 from metatkgr.models.baselines.gen_network import Links, Unseen, first_layer, second_layer
 from metatkgr.models.common.few_shot import ranking_loss
 from metatkgr.models.common.prefetch import dropout_generator
+from metatkgr.models.common.scores import (
+    l2_logits,
+    mask_query_logits,
+    relation_vectors,
+    translation_score,
+)
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score
 from metatkgr.settings import Amount, Count, Rate, Settings
 
 __all__ = ["GENPhase", "IGENSettings", "TGENSettings", "Vectors", "askers_at", "strangers_at"]
@@ -212,7 +217,7 @@ class GENPhase:
                 margin=settings.margin,
             )
         else:
-            scores = rivals(closeness(asking + translation, everyone), entity, answer)
+            scores = mask_query_logits(l2_logits(asking + translation, everyone), entity, answer)
             total = functional.cross_entropy(scores, answer, reduction="sum")
             value = total / max(len(answer), 1)
         return Loss(value, {}, part.share(len(batch)))

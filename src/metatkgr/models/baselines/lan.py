@@ -49,8 +49,8 @@ from metatkgr.models.baselines.lan_attention import (
     rule_table,
 )
 from metatkgr.models.baselines.lan_training import LANSettings, LogicAttentionPhase
+from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
 __all__ = ["LAN", "LANSettings"]
 
@@ -150,11 +150,11 @@ class LAN(TrainableModel[LANSettings]):
         asked = self.encode(self.sampler_, who, relation, time, own=True)
         asked = asked + relation_vectors(self.weights["relation"], relation)
         if self.settings.candidates == "input":
-            return never_itself(score_all(asked, table), who)
+            return mask_query_entity(score_all(asked, table), who)
         for moment in np.unique(queries.time):
             rows = np.flatnonzero(queries.time == moment)
             self._score_moment(scores, asked, queries.relation, rows, int(moment))
-        return never_itself(scores, who)
+        return mask_query_entity(scores, who)
 
     def _score_moment(
         self, scores: Tensor, asked: Tensor, relation: np.ndarray, rows: np.ndarray, moment: int

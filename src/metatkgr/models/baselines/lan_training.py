@@ -15,8 +15,13 @@ from torch.nn import functional
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.baselines.lan_attention import first_links
+from metatkgr.models.common.scores import (
+    l2_logits,
+    mask_query_logits,
+    relation_vectors,
+    translation_score,
+)
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import closeness, relation_vectors, rivals, translation_score
 from metatkgr.settings import Amount, Count, Rate, Settings, Share
 
 if TYPE_CHECKING:
@@ -133,8 +138,8 @@ class LogicAttentionPhase:
         if self.settings.candidates == "input" and self.settings.loss == "softmax":
             table = weights["entity"]
             total = functional.cross_entropy(
-                rivals(
-                    closeness(torch.cat([asked, plain]), table),
+                mask_query_logits(
+                    l2_logits(torch.cat([asked, plain]), table),
                     batch.source.repeat(2),
                     batch.target.repeat(2),
                 ),

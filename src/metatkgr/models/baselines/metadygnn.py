@@ -23,11 +23,11 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
 )
 from metatkgr.models.baselines.metadygnn_training import MetaDyGNNPhase, MetaDyGNNSettings
 from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, shared
-from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.common.few_shot import SupportTable
 from metatkgr.models.common.neighbourhood import Hop, grow
+from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
+from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
 __all__ = ["MetaDyGNN", "SharedEncoder"]
 
@@ -191,7 +191,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         for moment in np.unique(queries.time):
             rows = torch.from_numpy(np.flatnonzero(queries.time == moment)).to(self.device)
             scores[rows] = score_all(points[rows], self._encoded(int(moment)))
-        return never_itself(scores, torch.from_numpy(queries.entity).to(self.device))
+        return mask_query_entity(scores, torch.from_numpy(queries.entity).to(self.device))
 
     def _points(self, queries: Queries) -> Tensor:
         """(Q, d) where each question's answer should be."""

@@ -25,7 +25,7 @@ from torch import Tensor
 from metatkgr.models.baselines.tgat import LAYERS, encode, shared
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.neighbourhood import SampleNeighbours, Tree, grow
-from metatkgr.models.translation import translation_score
+from metatkgr.models.common.scores import translation_score
 
 __all__ = ["SupportFacts", "adapt", "in_intervals", "part_of_tree", "support_loss", "task_tree"]
 

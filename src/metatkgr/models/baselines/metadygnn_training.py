@@ -23,8 +23,8 @@ from metatkgr.models.baselines.metadygnn_adaptation import (
 )
 from metatkgr.models.baselines.tgat import encode, shared
 from metatkgr.models.common.few_shot import SupportTable
+from metatkgr.models.common.scores import relation_vectors, score_all
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import relation_vectors, score_all
 from metatkgr.settings import Amount, Count, Rate, Settings, Weight
 
 __all__ = ["MetaDyGNNPhase", "MetaDyGNNSettings"]

@@ -34,7 +34,7 @@ from metatkgr.models.common.neighbourhood import (
     initial_frequency,
     initial_phase,
 )
-from metatkgr.models.translation import relation_vectors
+from metatkgr.models.common.scores import relation_vectors
 
 __all__ = ["LAYERS", "encode", "initial_network", "one_layer", "shared"]
 

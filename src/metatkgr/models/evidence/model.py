@@ -12,7 +12,8 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.models.base import Clue, Explains, Graded, Observes, register
-from metatkgr.models.baselines.translation_training import random_tables, translation_start
+from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
+from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.combination import (
     LIFT,
     MOST_AGE,
@@ -27,7 +28,6 @@ from metatkgr.models.evidence.reasons import weighed_reasons
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import CombinationPhase, transfer_shares
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
 __all__ = ["EvidenceModel"]
 
@@ -182,4 +182,4 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
             for column in (queries.entity, queries.relation)
         )
         scores = score_all(entity[who] + relation_vectors(relation, asked), entity)
-        return torch.log_softmax(never_itself(scores, who), 1)
+        return torch.log_softmax(mask_query_entity(scores, who), 1)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from metatkgr.models.common.few_shot import RankingLoss
 from metatkgr.models.common.neighbourhood import Tree
+from metatkgr.models.common.scores import relation_vectors, translation_score
 from metatkgr.models.metatkgr.encoder import EncoderSettings, encode
 from metatkgr.models.metatkgr.task_batch import TaskFacts
-from metatkgr.models.translation import relation_vectors, translation_score
 
 __all__ = ["adapt", "encode_tasks", "encoder_part", "query_loss", "task_loss"]
 

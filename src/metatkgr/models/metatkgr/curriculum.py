@@ -18,6 +18,7 @@ from metatkgr.graph.sampler import Sampler, create_sampler
 from metatkgr.models.common.few_shot import PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.prefetch import Prefetcher, dropout_seed
+from metatkgr.models.common.scores import relation_vectors, translation_score
 from metatkgr.models.metatkgr.adaptation import adapt, query_loss
 from metatkgr.models.metatkgr.encoder import encode
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
@@ -25,7 +26,6 @@ from metatkgr.models.metatkgr.queries import MetaSource
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import relation_vectors, translation_score
 
 __all__ = ["BackgroundPhase", "MetaPhase", "sampler_for"]
 

@@ -37,7 +37,7 @@ from metatkgr.models.common.neighbourhood import (
     initial_frequency,
     initial_phase,
 )
-from metatkgr.models.translation import relation_vectors, rows_of
+from metatkgr.models.common.scores import relation_vectors, rows_of
 
 __all__ = ["EncoderSettings", "encode", "initial_encoder"]
 

@@ -14,9 +14,10 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.base import Clue, Explains, register
-from metatkgr.models.baselines.translation_training import random_tables, translation_start
 from metatkgr.models.common.few_shot import PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
+from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
+from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, sampler_for
 from metatkgr.models.metatkgr.encoder import encode, initial_encoder
@@ -24,7 +25,6 @@ from metatkgr.models.metatkgr.reasons import LeaveOneOut
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.trainable import Phase, TrainableModel
-from metatkgr.models.translation import never_itself, relation_vectors, score_all
 
 __all__ = ["MetaTKGR"]
 
@@ -124,7 +124,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
                     exact = encode(mine, self.settings.encoder, self._tree(int(moment)))
                     scores[row] = score_all(asked[row : row + 1], exact)[0]
         if not self.settings.answers_itself:
-            never_itself(scores, torch.from_numpy(queries.entity).to(self.device))
+            mask_query_entity(scores, torch.from_numpy(queries.entity).to(self.device))
         return scores
 
     def _asked(self, queries: Queries) -> tuple[Tensor, TaskBatch, dict[str, Tensor], Tensor]:

@@ -30,15 +30,15 @@ from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.sampler import Neighbours, Sampler
 from metatkgr.models.base import Clue
 from metatkgr.models.common.neighbourhood import grow
-from metatkgr.models.metatkgr.encoder import encode
-from metatkgr.models.metatkgr.nearby import Nearby, Triple, as_neighbours
-from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.translation import (
-    never_itself,
+from metatkgr.models.common.scores import (
+    mask_query_entity,
     relation_vectors,
     score_all,
     translation_score,
 )
+from metatkgr.models.metatkgr.encoder import encode
+from metatkgr.models.metatkgr.nearby import Nearby, Triple, as_neighbours
+from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 
 __all__ = ["LeaveOneOut", "Parameters"]
 
@@ -114,7 +114,7 @@ class LeaveOneOut:
             asked = asking.vectors + relation_vectors(own["relation"], directed)
             rivals = score_all(asked, candidates).double()
             if not self.settings.answers_itself:
-                never_itself(rivals, torch.full((len(asked),), entity, device=rivals.device))
+                mask_query_entity(rivals, torch.full((len(asked),), entity, device=rivals.device))
             total = torch.logsumexp(rivals, 1)
             for number, (of, answer) in enumerate(questions):
                 if of == relation:

@@ -1,4 +1,4 @@
-"""Relations as translations: the scores that TransE and MetaTKGR share.
+"""Relations as translations: the scores that TransE, MetaTKGR and others share.
 
     s(e, r, x) = -‖h_e + h_r - h_x‖²
 
@@ -15,11 +15,11 @@ from torch.nn import functional
 from metatkgr.data.visibility import Supports
 
 __all__ = [
-    "closeness",
-    "never_itself",
-    "newcomer_rows",
+    "l2_logits",
+    "mask_query_entity",
+    "mask_query_logits",
+    "new_entity_rows",
     "relation_vectors",
-    "rivals",
     "rows_of",
     "score_all",
     "translation_score",
@@ -63,7 +63,7 @@ def score_all(translated: Tensor, candidates: Tensor) -> Tensor:
     zero vector, and only products with exact zeros are sure to tie to the last bit.
 
     Args:
-        translated: (..., Q, d) q = h_e(t) + h_r of each question.
+        translated: (..., Q, d) q = h_e(t) + h_r of each query.
         candidates: (..., C, d) h_x(t) of each candidate.
 
     Returns:
@@ -73,12 +73,12 @@ def score_all(translated: Tensor, candidates: Tensor) -> Tensor:
     return 2 * (translated @ candidates.transpose(-1, -2)) - length
 
 
-def closeness(translated: Tensor, candidates: Tensor) -> Tensor:
-    """Scores for a softmax over all candidates: 2 q·c - ‖c‖², as ``score_all`` but for -‖q‖².
+def l2_logits(translated: Tensor, candidates: Tensor) -> Tensor:
+    """Logits for a softmax over all candidates: 2 q·c - ‖c‖², as ``score_all`` but for -‖q‖².
 
-    That part is the same for all candidates of a question, so that a softmax does not see it. The
-    rest is one product with a bias: a third of the passes over a (Q, C) matrix, which is what
-    learning with all entities as rivals waits for.
+    That part is the same for all candidates of a query, so that a softmax does not see it. The rest
+    is one product with a bias: a third of the passes over a (Q, C) matrix, which is what learning
+    with all entities as negatives waits for.
 
     Args:
         translated: (Q, d).
@@ -90,7 +90,7 @@ def closeness(translated: Tensor, candidates: Tensor) -> Tensor:
     return torch.addmm(-candidates.square().sum(-1), 2 * translated, candidates.T)
 
 
-def newcomer_rows(
+def new_entity_rows(
     known: Tensor, relation: Tensor | None, supports: Supports, entities: int
 ) -> Tensor:
     """Rows for entities that came after training: where their first facts would have them be.
@@ -99,13 +99,13 @@ def newcomer_rows(
 
     with h_r negated for an inverse r. Where there is no fitting table of relations, h_r is zero;
     where x has no row yet, and for an entity without support, the mean of all rows stands in.
-    Newcomers that know each other are placed one after the other, by number.
+    New entities that know each other are placed one after the other, by number.
 
     Args:
         known: (E, d) the trained table.
         relation: (R, d) translations of the relations, if there are any.
         supports: first facts; those of trained entities are ignored.
-        entities: E', with the newcomers.
+        entities: E', with the new ones.
 
     Returns:
         (E' - E, d).
@@ -124,36 +124,36 @@ def newcomer_rows(
     return table[trained:]
 
 
-def never_itself(scores: Tensor, entity: Tensor) -> Tensor:
-    """Put the asking entity below every other candidate, in place.
+def mask_query_entity(scores: Tensor, entity: Tensor) -> Tensor:
+    """Rank the query entity below every other candidate, in place.
 
     Where relations are short, h_e + h_r is nearest to h_e itself: an answer that graphs hardly ever
     give, in the way of all that they do give.
 
     Args:
         scores: (Q, E) scores of all candidates.
-        entity: (Q,) who asks.
+        entity: (Q,) the query entities.
 
     Returns:
         ``scores``.
     """
-    # Below its own question's scores, so that a question's scores do not depend on others.
+    # Below its own query's scores, so that a query's scores do not depend on others.
     lowest = scores.amin(1, keepdim=True) - 1
     return scores.scatter_(1, entity.unsqueeze(1), lowest)
 
 
-def rivals(scores: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """For a softmax over all entities: the asking entity is no rival of the answer; in place.
+def mask_query_logits(logits: Tensor, entity: Tensor, answer: Tensor) -> Tensor:
+    """Take the query entity out of a softmax over all entities, in place; see the above.
 
     Args:
-        scores: (B, E).
-        source: (B,) who asks.
-        target: (B,) the answer; where it is the asking entity itself, nothing changes.
+        logits: (B, E).
+        entity: (B,) the query entities.
+        answer: (B,) the gold answers; where one is the query entity itself, nothing changes.
 
     Returns:
-        ``scores``, the asking entity's very low.
+        ``logits``, the query entity's very low.
     """
-    # Added, not written: the backward of a sum is free, and the softmax of such a score is zero.
-    lowest = torch.finfo(scores.dtype).min / 2
-    penalty = (source != target).to(scores.dtype) * lowest
-    return scores.scatter_add_(1, source.unsqueeze(1), penalty.unsqueeze(1))
+    # Added, not written: the backward of a sum is free, and the softmax of such a logit is zero.
+    lowest = torch.finfo(logits.dtype).min / 2
+    penalty = (entity != answer).to(logits.dtype) * lowest
+    return logits.scatter_add_(1, entity.unsqueeze(1), penalty.unsqueeze(1))

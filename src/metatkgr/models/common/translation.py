@@ -1,4 +1,4 @@
-"""How TransE, TransR and RotatE are learned: one phase, and the settings they share.
+"""Tables of entities and relations, learned from triples: TransE, and what others make of it.
 
 Learned on the distinct known triples, in both directions, with a softmax cross-entropy over all
 entities (or over a sample of them), instead of the authors' margin losses with a few corrupted
@@ -8,36 +8,36 @@ triples, which learn far less: a baseline is trained well or it says nothing.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metatkgr.data.visibility import VisibleFacts
-from metatkgr.models.trainable import WHOLE, Loss, Part
-from metatkgr.models.translation import (
-    closeness,
+from metatkgr.data.problem import Problem
+from metatkgr.data.tasks import Queries
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.models.common.scores import (
+    l2_logits,
+    mask_query_entity,
+    mask_query_logits,
     relation_vectors,
-    rivals,
     score_all,
-    translation_score,
 )
+from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
 from metatkgr.settings import Amount, Count, Rate, Settings
 
 __all__ = [
-    "Interaction",
     "StartSettings",
-    "Translation",
-    "TranslationPhase",
+    "TranslationModel",
     "TranslationStart",
+    "TriplePhase",
     "TripleSettings",
-    "distinct_triples",
     "random_tables",
+    "translation_over",
     "translation_start",
 ]
 
@@ -62,163 +62,164 @@ class TripleSettings(Settings):
     """Epochs between validations."""
 
 
-class Interaction(ABC):
-    """A score s(e, r, x) of triples, higher is likelier.
+SettingsT = TypeVar("SettingsT", bound=TripleSettings)
 
-    Args:
-        weights: the tables by name; ``entity`` (E, d) is one of them.
+
+def random_tables(
+    entities: int, relations: int, dimension: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """``entity`` (E, d) and ``relation`` (R, d), vectors of length about 1."""
+    return {
+        name: torch.randn(count, dimension, generator=generator) / math.sqrt(dimension)
+        for name, count in (("entity", entities), ("relation", relations))
+    }
+
+
+class TranslationModel(TrainableModel[SettingsT]):
+    """-‖h_e + h_r - h_x‖²: a relation moves the query entity to its answer. Time is ignored.
+
+    What is known about an entity is in its row of the table: there is nothing to prepare or adapt.
+    Another movement is a subclass with other ``points``; another distance, with other scores.
     """
 
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        self.weights = weights
+    entity: nn.Parameter
+    """(E, d)."""
+    relation: nn.Parameter
+    """(R, d)."""
+    tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": (1e-3, 2e-2, "log"),
+        "batch_size": (256, 512, 1024, 2048),
+    }
 
-    @abstractmethod
-    def pairs(self, source: Tensor, relation: Tensor, target: Tensor) -> Tensor:
-        """(B,) scores of (B,) triples; relations are directed."""
+    def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
+        """Small random vectors."""
+        self.set_weights(random_tables(entities, relations, self.settings.dimension, generator))
 
-    @abstractmethod
-    def candidates(self, source: Tensor, relation: Tensor, candidate: Tensor | None) -> Tensor:
-        """(B, C) scores of the same C candidates for (B,) questions; None: all entities."""
+    def phases(self, problem: Problem) -> list[Phase]:
+        """One: learn from all known triples."""
+        return [TriplePhase(self, problem.known, self.settings)]
 
-    def logits(self, source: Tensor, relation: Tensor) -> Tensor:
-        """(B, E) scores of all entities, up to a constant of each question; to be overwritten."""
-        return self.candidates(source, relation, None)
+    def prepare(self, visible: VisibleFacts) -> Self:
+        """Nothing: what is known is in the vectors."""
+        return self
 
-    def rows(self, candidate: Tensor | None) -> Tensor:
-        """(C, d) entity vectors of the candidates."""
-        entity = self.weights["entity"]
-        return entity if candidate is None else entity[candidate]
-
-
-class Translation(Interaction):
-    """-‖h_e + h_r - h_x‖², with the tables ``entity`` (E, d) and ``relation`` (R, d)."""
+    def adapt(self, supports: Supports) -> Self:
+        """Nothing: supports were among the known triples."""
+        return self
 
     def points(self, source: Tensor, relation: Tensor) -> Tensor:
-        """(B, d) where the answers should be."""
-        return self.weights["entity"][source] + relation_vectors(self.weights["relation"], relation)
+        """(B, d) where the answers of (B,) queries should be; relations are directed."""
+        return self.entity[source] + relation_vectors(self.relation, relation)
 
     def pairs(self, source: Tensor, relation: Tensor, target: Tensor) -> Tensor:
-        """(B,) negative squared distances."""
-        vector = relation_vectors(self.weights["relation"], relation)
-        return translation_score(self.weights["entity"][source], vector, self.rows(target))
+        """(B,) scores of (B,) triples."""
+        return -(self.points(source, relation) - self.entity[target]).square().sum(-1)
 
     def candidates(self, source: Tensor, relation: Tensor, candidate: Tensor | None) -> Tensor:
-        """(B, C) negative squared distances, one matrix product."""
-        return score_all(self.points(source, relation), self.rows(candidate))
+        """(B, C) scores of the same (C,) candidates for (B,) queries; None: of all entities."""
+        rows = self.entity if candidate is None else self.entity[candidate]
+        return score_all(self.points(source, relation), rows)
 
     def logits(self, source: Tensor, relation: Tensor) -> Tensor:
-        """(B, E) the same without the part of the question alone."""
-        return closeness(self.points(source, relation), self.rows(None))
+        """(B, E) scores of all entities, up to a constant of each query."""
+        return l2_logits(self.points(source, relation), self.entity)
+
+    @torch.no_grad()
+    def score(self, queries: Queries) -> Tensor:
+        """(Q, E) negative squared distances; nobody answers with themselves."""
+        entity = torch.from_numpy(queries.entity).to(self.device)
+        relation = torch.from_numpy(queries.relation).to(self.device)
+        return mask_query_entity(self.candidates(entity, relation, None), entity)
 
 
-def distinct_triples(known: VisibleFacts) -> Tensor:
-    """(N, 3) source, directed relation, target; each once, whenever it happened."""
-    columns = np.stack([known.source, known.relation, known.target], axis=1)
-    return torch.from_numpy(np.unique(columns, axis=0))
+def translation_over(
+    weights: Mapping[str, nn.Parameter], settings: TripleSettings
+) -> TranslationModel[TripleSettings]:
+    """A TransE whose tables are those of another model: what one learns, both have."""
+    shared: TranslationModel[TripleSettings] = TranslationModel(settings)
+    shared.entity, shared.relation = weights["entity"], weights["relation"]
+    return shared
 
 
-class TripleLearning:
-    """Learns the tables of an interaction from triples.
+class TriplePhase:
+    """Learns all weights of a model of triples.
 
     Args:
-        weights: to be learned, all of them.
-        interaction: made of these weights.
+        model: whose weights are learned.
         known: the facts; time is ignored, each triple counts once.
         settings: how to learn.
+        name: of the phase.
     """
-
-    name = "triples"
 
     def __init__(
         self,
-        weights: Mapping[str, nn.Parameter],
-        interaction: Interaction,
+        model: TranslationModel[Any],
         known: VisibleFacts,
         settings: TripleSettings,
+        name: str = "triples",
     ) -> None:
-        self.weights, self.interaction, self.settings = weights, interaction, settings
+        self.model, self.settings, self.name = model, settings, name
         self.epochs, self.learning_rate = settings.epochs, settings.learning_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
-        self.triples = distinct_triples(known)
+        columns = np.stack([known.source, known.relation, known.target], axis=1)
+        self.triples = torch.from_numpy(np.unique(columns, axis=0))
 
     def parameters(self) -> list[nn.Parameter]:
-        """All tables, by name: a resumed training must find them in the same order."""
-        return [self.weights[name] for name in sorted(self.weights)]
+        """All weights."""
+        return list(self.model.weights.values())
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """(B, 3) triples in random order."""
         order = torch.randperm(len(self.triples), generator=generator)
-        shuffled = self.triples[order].to(self.weights["entity"].device)
+        shuffled = self.triples[order].to(self.model.device)
         yield from torch.split(shuffled, self.settings.batch_size)
 
     def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """Cross-entropy of the true answer."""
         source, relation, target = batch[part.of(len(batch))].unbind(1)
         if self.settings.negatives:
-            entities = len(self.weights["entity"])
+            entities = len(self.model.entity)
             drawn = torch.randint(entities, (self.settings.negatives,), generator=generator)
             drawn = drawn.to(source.device)
-            right = self.interaction.pairs(source, relation, target).unsqueeze(1)
-            wrong = self.interaction.candidates(source, relation, drawn)
+            right = self.model.pairs(source, relation, target).unsqueeze(1)
+            wrong = self.model.candidates(source, relation, drawn)
             # Each drawn entity stands for many: without this the sample's softmax is too easy.
             wrong = wrong + math.log(entities / len(drawn))
             wrong = wrong.masked_fill(drawn == target.unsqueeze(1), -math.inf)
             scores, answer = torch.cat([right, wrong], dim=1), torch.zeros_like(target)
         else:
-            scores = rivals(self.interaction.logits(source, relation), source, target)
+            scores = mask_query_logits(self.model.logits(source, relation), source, target)
             answer = target
         # A sum and not a mean, which of no rows would not be a number.
         total = functional.cross_entropy(scores, answer, reduction="sum")
         return Loss(total / max(len(answer), 1), {}, part.share(len(batch)))
 
 
-class TranslationPhase(TripleLearning):
-    """TransE's learning; also the first stage of MetaTKGR.
+class TranslationStart(TriplePhase):
+    """TransE as the start of another model: fills its tables, all epochs, never validated.
 
     Args:
-        entity: (E, d) to be learned.
-        relation: (R, d) to be learned.
+        weights: of the other model; ``entity`` (E, d) and ``relation`` (R, d) are learned.
         known: the facts; time is ignored, each triple counts once.
         settings: how to learn.
-    """
-
-    name = "translation"
-
-    def __init__(
-        self,
-        entity: nn.Parameter,
-        relation: nn.Parameter,
-        known: VisibleFacts,
-        settings: TripleSettings,
-    ) -> None:
-        weights = {"entity": entity, "relation": relation}
-        super().__init__(weights, Translation(weights), known, settings)
-
-
-class TranslationStart(TranslationPhase):
-    """The same as the start of other models: all epochs, never validated.
-
-    Args:
-        entity, relation, known, settings: as of :class:`TranslationPhase`.
         most_steps: the epoch in which so many steps are reached is the last; 0: no bound.
     """
 
     def __init__(
         self,
-        entity: nn.Parameter,
-        relation: nn.Parameter,
+        weights: Mapping[str, nn.Parameter],
         known: VisibleFacts,
         settings: TripleSettings,
         most_steps: int = 0,
     ) -> None:
-        super().__init__(entity, relation, known, settings)
+        super().__init__(translation_over(weights, settings), known, settings, "translation")
         if most_steps and len(self.triples):
             of_an_epoch = math.ceil(len(self.triples) / settings.batch_size)
             self.epochs = min(self.epochs, math.ceil(most_steps / of_an_epoch))
 
     def recipe(self) -> bytes:
         """Everything that its outcome follows from, but for the seed (``training.stages``)."""
-        shape = [tuple(weight.shape) for weight in self.weights.values()]
+        shape = [tuple(weight.shape) for weight in self.parameters()]
         return repr((shape, self.settings)).encode() + self.triples.numpy().tobytes()
 
 
@@ -246,16 +247,6 @@ class StartSettings(Protocol):
         ...
 
 
-def random_tables(
-    entities: int, relations: int, dimension: int, generator: torch.Generator
-) -> dict[str, Tensor]:
-    """``entity`` (E, d) and ``relation`` (R, d), vectors of length about 1."""
-    return {
-        name: torch.randn(count, dimension, generator=generator) / math.sqrt(dimension)
-        for name, count in (("entity", entities), ("relation", relations))
-    }
-
-
 def translation_start(
     weights: Mapping[str, nn.Parameter], known: VisibleFacts, settings: StartSettings
 ) -> list[TranslationStart]:
@@ -268,5 +259,4 @@ def translation_start(
         learning_rate=settings.translation_rate,
         patience=0,
     )
-    tables = weights["entity"], weights["relation"]
-    return [TranslationStart(*tables, known, how, settings.translation_steps)]
+    return [TranslationStart(weights, known, how, settings.translation_steps)]
