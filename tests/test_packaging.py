@@ -35,7 +35,7 @@ def run_blocked(program: str, *names: str) -> str:
 
 
 EXTRAS = ("pyarrow", "polars", "pandas", "typer", "rich", "matplotlib", "pykeen", "scipy")
-EXTRAS += ("optuna", "tensorboard", "tgm", "sqlalchemy")
+EXTRAS += ("optuna", "rapidfuzz", "tensorboard", "tgm", "sqlalchemy")
 
 
 def test_tasks_models_and_evaluation_need_only_torch_and_numpy() -> None:

@@ -28,14 +28,25 @@ class SettingsError(MetaTKGRError, ValueError):
 
 
 class UnknownNameError(MetaTKGRError):
-    """A name (of a model, dataset, entity, relation, …) that nothing answers to."""
+    """A name (of a model, dataset, entity, relation, …) that nothing answers to.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    Args:
+        kind: of name.
+        name: what was asked for.
+        known: all names there are; or, with ``among``, those of them that are near.
+        among: how many names there are, where somebody has searched them already.
+    """
+
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, among: int | None = None
+    ) -> None:
         known = list(known)
         name = str(name)  # files may hold anything where a name should be
-        close = nearest(name, known)
+        close = nearest(name, known) if among is None else known
         if close:
             hint = f"did you mean {' or '.join(repr(c) for c in close)}?"
+        elif among is not None:
+            hint = f"none of the {among:,} known names is close"
         elif len(known) <= 30:
             hint = f"known: {', '.join(sorted(known)) or 'none'}."
         else:

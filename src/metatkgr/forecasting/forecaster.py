@@ -13,7 +13,7 @@ from torch import Tensor
 from metatkgr.data.facts import Facts
 from metatkgr.data.shots import Shots
 from metatkgr.data.tasks import Queries
-from metatkgr.errors import DataError, SettingsError, UnknownNameError
+from metatkgr.errors import DataError, SettingsError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.engine import Engine
 from metatkgr.forecasting.explain import Wording
@@ -276,18 +276,7 @@ class Forecaster:
     # Inside
 
     def _entity(self, snapshot: Snapshot, name: str) -> int:
-        plain = checked_name(name, "entity")
-        found = snapshot.entities.find(plain)
-        if found is None:
-            close = [snapshot.entities.label(n) for n in search_names(snapshot.entities, plain, 3)]
-            error = UnknownNameError("entity", plain, close)
-            # The search knows better than the error which names are near, and is quicker.
-            hint = f"none of the {len(snapshot.entities):,} known names is close"
-            if close:
-                hint = f"did you mean {' or '.join(repr(name) for name in close)}?"
-            error.args = (f"unknown entity {plain!r}; {hint}",)
-            raise error
-        return found
+        return snapshot.entities.id(checked_name(name, "entity"), "entity")
 
     def _relation(self, name: str, side: str) -> int:
         relations = self._trained_on.relations
