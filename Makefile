@@ -7,7 +7,7 @@ WORKERS ?= 2
 CASES ?= 1000000
 SEED ?= 0
 
-.PHONY: demo test lint tests test-slow load fuzz faults goldens audit soak bench format docs screenshots clean
+.PHONY: demo test lint tests test-slow load fuzz faults goldens house audit soak bench format docs screenshots clean
 
 demo: $(VENV)/.installed
 	$(BIN)/metatkgr demo
@@ -46,6 +46,10 @@ soak: $(VENV)/.installed-dev
 # Ranks, tasks, readers, appends and answers are as recorded; `make goldens GOLDENS=--all` is long.
 goldens: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m goldens.check $(GOLDENS)
+
+# In how many files the package runs for one training, one evaluation and one forecast.
+house: $(VENV)/.installed-dev
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m house.walk
 
 # Pins, licences, undeclared imports; then known vulnerabilities, for which the network is asked.
 audit: $(VENV)/.installed-dev $(VENV)/audit/bin/pip-audit

@@ -34,6 +34,7 @@ __all__ = [
     "sampled",
     "save_weights",
     "scores_of",
+    "service_app",
     "service_client",
     "tasks_outcome",
     "trained_model",
@@ -212,19 +213,24 @@ def scores_of(model: Any, tasks: Any, rows: Any, candidates: Any) -> Any:
 # The service --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def service_client(model: Any, facts: Any, store: Path) -> Iterator[Any]:
-    """An HTTP client of a service in this process."""
-    from fastapi.testclient import TestClient
-
+def service_app(forecaster: Any, store: Path, model: str) -> Any:
+    """The application of a service that has read its store."""
     from metatkgr.forecasting.store import FactStore
     from metatkgr.serving.app import create_app
     from metatkgr.serving.service import Service
     from metatkgr.serving.settings import ServiceSettings
 
-    forecaster = mt.Forecaster.of(model, facts)
-    name = model if isinstance(model, str) else model.name
-    service = Service(forecaster, FactStore(store), model=name)
+    service = Service(forecaster, FactStore(store), model=model)
     service.start()
-    with TestClient(create_app(service, ServiceSettings()), base_url="http://127.0.0.1") as client:
+    return create_app(service, ServiceSettings())
+
+
+@contextmanager
+def service_client(model: Any, facts: Any, store: Path) -> Iterator[Any]:
+    """An HTTP client of a service in this process."""
+    from fastapi.testclient import TestClient
+
+    name = model if isinstance(model, str) else model.name
+    app = service_app(mt.Forecaster.of(model, facts), store, name)
+    with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client
