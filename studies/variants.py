@@ -16,16 +16,17 @@ from typing import Any
 
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.published import METRICS
-from metatkgr.experiments.tables import table
-from metatkgr.experiments.workers import read_record
+from metatkgr.experiments.records import Record
+from metatkgr.experiments.results import read_records
+from metatkgr.experiments.sections.tables import table
 from metatkgr.files import write_json
 
 __all__ = ["summary", "variant_rows"]
 
 
-def summary(record: dict[str, Any]) -> dict[str, Any]:
+def summary(record: Record) -> dict[str, Any]:
     """The numbers of one cell: conditions, validation, training, meta-test under both filters."""
-    cell, training, result = record["cell"], record["training"] or {}, record["result"]
+    cell, training = record.cell.to_json(), record.training
     return {
         **{key: cell[key] for key in ("dataset", "model", "preset", "settings", "shots", "seed")},
         "visibility": cell["visibility"],
@@ -33,11 +34,11 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
         "epochs": training.get("epochs"),
         "seconds": training.get("seconds"),
         "precision": training.get("precision"),
-        "hardware": record["hardware"],
-        "version": record["versions"]["metatkgr"],
+        "hardware": record.hardware,
+        "version": record.versions["metatkgr"],
         **{
             name: {metric: found["all"][metric] for metric in METRICS}
-            for name, found in result["metrics"].items()
+            for name, found in record.result["metrics"].items()
         },
     }
 
@@ -52,7 +53,7 @@ def variant_rows(runs: Iterable[dict[str, Any]]) -> list[list[str]]:
         rows.append(
             [
                 f"{run['dataset']}, {run['shots']}-shot",
-                f"`{name.variant}`",
+                f"`{name.row.plain.replace(',', '')}`",
                 str(run["seed"]),
                 "–" if validation is None else _short(validation),
                 " / ".join(_short(run["static"][metric]) for metric in METRICS),
@@ -76,10 +77,9 @@ def _main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("cells", type=Path, help="folder of records, OUT/cells")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     given = parser.parse_args(words)
-    paths = sorted(path for path in given.cells.rglob("*.json") if not path.name.startswith("."))
-    if not paths:
+    runs = [summary(record) for record in read_records(given.cells)]
+    if not runs:
         parser.error(f"there is no record below {given.cells}; `metatkgr reproduce` makes them")
-    runs = [summary(read_record(path)) for path in paths]
     if given.out:
         write_json(given.out, {"variants": runs})
     heads = ["", "settings", "seed", "meta-validation MRR", "meta-test MRR / H@1 / H@3 / H@10"]

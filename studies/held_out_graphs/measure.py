@@ -20,11 +20,10 @@ from metatkgr.data.sources import load
 from metatkgr.errors import DataError
 from metatkgr.evaluation.filters import FILTERS
 from metatkgr.experiments.cell_run import Loaded, run_cell
-from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.compact import SCALE, unpack
+from metatkgr.experiments.cells import RULES, Cell
 from metatkgr.experiments.published import METRICS
+from metatkgr.experiments.records import SCALE, Record, unpack
 from metatkgr.experiments.significance import compare
-from metatkgr.experiments.suite import RULES
 from metatkgr.files import check_file, read_json, write_json
 
 __all__ = ["MODELS", "measure", "table"]
@@ -124,19 +123,18 @@ def _about(facts: Facts, path: Path) -> dict[str, Any]:
     }
 
 
-def _run(record: Mapping[str, Any]) -> Run:
-    cell, result = record["cell"], record["result"]
+def _run(record: Record) -> Run:
+    cell, training = record.cell, record.training
     kept = ("tasks", "queries", "support_facts", "visibility", "metrics", "seconds", "per_entity")
-    training = record["training"]
     return {
-        "model": cell["model"],
-        "shots": cell["shots"],
-        "seed": cell["seed"],
-        "settings": record["settings"],
-        "versions": record["versions"],
-        "hardware": record["hardware"],
-        "training": training and {key: training[key] for key in ("epochs", "seconds")},
-        **{key: result[key] for key in kept},
+        "model": cell.model,
+        "shots": cell.shots,
+        "seed": cell.seed,
+        "settings": record.settings,
+        "versions": record.versions,
+        "hardware": record.hardware,
+        "training": {key: training[key] for key in ("epochs", "seconds")} if training else None,
+        **{key: record.result[key] for key in kept},
     }
 
 

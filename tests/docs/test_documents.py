@@ -18,10 +18,8 @@ import pytest
 from command_line import Run
 from local_service import Command
 from metatkgr.data import catalog
-from metatkgr.experiments.outcomes import read_outcomes
-from metatkgr.experiments.report import read_statistics, results_page
-from metatkgr.experiments.search_table import read_searches
-from metatkgr.experiments.training_times import read_timings
+from metatkgr.experiments.report import results_page
+from metatkgr.experiments.results import Results
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -128,7 +126,12 @@ def test_every_documented_program_runs(document: Path, run: Run, tmp_path: Path)
     assert run("data", "simulate", "--facts", 3000, "--out", tmp_path / "events.csv").code == 0
     program = "\n".join(blocks(document, "python"))
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": IMPORTABLE},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -140,9 +143,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 def test_the_results_page_is_made_from_the_results() -> None:
-    results = ROOT / "results"
-    others = (read_statistics(results), read_searches(results), read_timings(results))
-    made = results_page(read_outcomes(results), *others)
+    made = results_page(Results.read(ROOT / "results"))
     assert made == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert "paths` is above the published model in" in made
 

@@ -8,17 +8,15 @@ from dataclasses import replace
 import pytest
 
 from metatkgr.errors import DataError
-from metatkgr.experiments.ablations import ABLATIONS, EVIDENCE_PARTS, ablation_of
-from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.findings import evidence_findings
-from metatkgr.experiments.outcomes import Outcome, Row, read_outcomes
-from metatkgr.experiments.record_checks import check_result
+from metatkgr.experiments.cells import ABLATIONS, EVIDENCE_PARTS, Cell, Row
+from metatkgr.experiments.records import Record, check_result
 from metatkgr.experiments.report import results_page
+from metatkgr.experiments.results import EVIDENCE, Results, read_records
+from metatkgr.experiments.runner import work_through
+from metatkgr.experiments.sections.ablations import ablation_average, evidence_ablation_table
+from metatkgr.experiments.sections.findings import evidence_findings
 from metatkgr.experiments.significance import comparisons
-from metatkgr.experiments.special_tables import ablation_average, evidence_ablation_table
 from metatkgr.experiments.suite import EXPERIMENTS, Choice, cells_for, quick_choice, settings_of
-from metatkgr.experiments.tables import EVIDENCE, Runs
-from metatkgr.experiments.workers import work_through
 from metatkgr.models import create
 
 CHANGED = ("support_share=0", "epochs=0")
@@ -27,7 +25,7 @@ CHANGED = ("support_share=0", "epochs=0")
 def test_each_part_is_left_out_with_three_seeds_beside_the_whole_with_five() -> None:
     cells = cells_for(["evidence-ablations"], Choice())
     assert {(c.model, c.visibility) for c in cells} == {("evidence", "entity-split")}
-    found = Counter((c.dataset, c.shots, ablation_of(c.model, c.settings)) for c in cells)
+    found = Counter((c.dataset, c.shots, c.row.variant) for c in cells)
     for dataset in ("YAGO", "WIKI", "ICEWS18"):
         for shots in (1, 2, 3):
             assert found.pop((dataset, shots, None)) == 5
@@ -44,32 +42,32 @@ def test_each_part_is_left_out_with_three_seeds_beside_the_whole_with_five() -> 
 @pytest.mark.parametrize(("key", "value"), EVIDENCE_PARTS)
 def test_every_ablation_is_one_that_the_model_takes(key: str, value: str) -> None:
     cell = Cell("YAGO", "evidence", settings=((key, value),))
-    assert ablation_of("evidence", cell.settings) == f"{key}={value}"
+    assert cell.row.variant == f"{key}={value}"
     changed = create("evidence", settings_of(cell)).settings
     assert changed != create("evidence").settings
     # Another value is another model, not an ablation; nor is another model with this setting.
-    assert ablation_of("evidence", ((key, "7"),)) is None
-    assert ablation_of("transe", cell.settings) is None
+    assert Row("evidence", settings=((key, "7"),)).variant is None
+    assert Row("transe", settings=cell.settings).variant is None
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     """A tiny training, one in which nothing is learned, a rule; and a made-up ablation."""
     out = tmp_path_factory.mktemp("cells")
     whole = Cell("world:1500:1", "evidence", tiny=True)
     less = replace(whole, settings=(("epochs", "0"),))
     work_through(out, [Cell("world:1500:1", "paths"), whole, less], say=lambda text: None)
-    found = read_outcomes(out / "cells")
+    found = read_records(out / "cells")
     (same,) = (o for o in found if o.row.variant)
-    return [*found, replace(same, row=Row("evidence", settings=(("support_share", "0"),)))]
+    return [*found, replace(same, cell=replace(same.cell, settings=(("support_share", "0"),)))]
 
 
 def test_ablations_have_a_table_of_their_own_and_stand_in_no_other(
-    outcomes: list[Outcome],
+    outcomes: list[Record],
 ) -> None:
-    runs = Runs(outcomes)
+    runs = Results(outcomes)
     assert runs.rows(3) == [Row("paths"), EVIDENCE]
-    page = results_page(outcomes)
+    page = results_page(Results(outcomes))
     section = page.partition("## Ablations of `evidence`")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     assert [line.split(" | ")[0] for line in lines[2:]] == [
@@ -79,11 +77,11 @@ def test_ablations_have_a_table_of_their_own_and_stand_in_no_other(
     assert all("; " in line and " to " in line for line in lines[3:])
     assert "`epochs=0`" not in page.partition("## 3-shot")[2].partition("## Ablations")[0]
     assert "`epochs=0` instead of the whole of `evidence` changes the MRR by" in page
-    assert "Ablations of" not in results_page([o for o in outcomes if not o.row.variant])
+    assert "Ablations of" not in results_page(Results([o for o in outcomes if not o.row.variant]))
 
 
-def test_the_table_says_what_a_part_is_worth(outcomes: list[Outcome]) -> None:
-    def changed(outcome: Outcome, by: float) -> Outcome:
+def test_the_table_says_what_a_part_is_worth(outcomes: list[Record]) -> None:
+    def changed(outcome: Record, by: float) -> Record:
         metrics = outcome.result["metrics"]["static"]["all"]
         static = outcome.result["metrics"]["static"] | {"all": metrics | {"mrr": by}}
         return replace(
@@ -95,19 +93,19 @@ def test_the_table_says_what_a_part_is_worth(outcomes: list[Outcome]) -> None:
     own = [changed(o, mrr[o.row.variant]) for o in outcomes if o.row.model == "evidence"]
     found = comparisons(own, EVIDENCE, shots=(3,), ablations=True)
     assert {c.other.variant for c in found} == set(CHANGED)
-    said = evidence_findings(Runs(own), found)
+    said = evidence_findings(Results(own), found)
     assert "-0.100 on" in said[0]
     assert "+0.050 on" in said[1]
     assert said[2].startswith("Of 2 comparisons of `evidence` with an ablation of it, ")
     # With sums of entities the difference is theirs, with its interval and star.
     (least,) = (c for c in found if c.other.variant == CHANGED[0])
     worse = replace(least, difference=0.1, low=0.08, high=0.12, corrected=0.01)
-    lines = "\n".join(evidence_ablation_table(Runs(own), [worse]))
+    lines = "\n".join(evidence_ablation_table(Results(own), [worse]))
     assert "; -0.100\\* (-0.120 to -0.080)" in lines
     assert "; +0.050 |" in lines
     # More than one K: the mean over all cells is told too.
-    both = [*own, *(replace(o, train_shots=1, test_shots="1") for o in own)]
-    assert evidence_findings(Runs(both), found)[3] == (
+    both = [*own, *(replace(o, cell=replace(o.cell, shots=1, test_shots="1")) for o in own)]
+    assert evidence_findings(Results(both), found)[3] == (
         "In the mean over 2 cells (datasets and K), 1 of 2 ablations of `evidence` lower the MRR; "
         "they change it by -0.1000 (`support_share=0`) to +0.0500 (`epochs=0`)."
     )
@@ -115,24 +113,20 @@ def test_the_table_says_what_a_part_is_worth(outcomes: list[Outcome]) -> None:
 
 
 def test_ablations_of_metatkgr_are_averaged_over_the_cells_and_seeds_that_all_have(
-    outcomes: list[Outcome],
+    outcomes: list[Record],
 ) -> None:
     some = next(o for o in outcomes if o.row.model == "evidence")
 
-    def cell(variant: str, shots: int, seed: int, mrr: float) -> Outcome:
+    def cell(variant: str, shots: int, seed: int, mrr: float) -> Record:
         settings = (("variant", variant),) if variant else ()
         changed = dict.fromkeys(("mrr", "hits@1", "hits@3", "hits@10"), mrr)
         metrics = {
             name: {subset: values | changed for subset, values in subsets.items()}
             for name, subsets in some.result["metrics"].items()
         }
-        row = Row("metatkgr", settings=settings)
         return replace(
             some,
-            row=row,
-            train_shots=shots,
-            test_shots=str(shots),
-            seed=seed,
+            cell=Cell("world:1500:1", "metatkgr", shots, seed, settings=settings),
             result=some.result | {"metrics": metrics},
         )
 
@@ -141,21 +135,21 @@ def test_ablations_of_metatkgr_are_averaged_over_the_cells_and_seeds_that_all_ha
         *(cell("static-maml", k, 1, k / 10) for k in (1, 3)),
         cell("static-maml", 2, 4, 0.9),
     ]
-    lines, cells = ablation_average(Runs(own))
+    lines, cells = ablation_average(Results(own))
     assert cells == 2  # seed 4 of 2-shot has nothing to be compared with
     assert lines[2].startswith("| whole | .6000 |")
     assert lines[3].startswith("| static-maml | .2000 |")
-    assert "Mean over 2 cells" in results_page(own)
-    assert ablation_average(Runs(own[:6] + own[8:])) == ([], 0)
+    assert "Mean over 2 cells" in results_page(Results(own))
+    assert ablation_average(Results(own[:6] + own[8:])) == ([], 0)
 
 
-def test_probabilities_of_whole_models_are_judged_in_their_cells(outcomes: list[Outcome]) -> None:
+def test_probabilities_of_whole_models_are_judged_in_their_cells(outcomes: list[Record]) -> None:
     judged = {o.row: o.result.get("calibration") for o in outcomes}
     assert all((found is None) == bool(row.variant) for row, found in judged.items())
     later = judged[EVIDENCE]["meta-test"]  # type: ignore[index]
     assert later["queries"] > 0
     assert all(0 <= later[key] <= 1 for key in ("ece", "ece_top10", "stated", "correct"))
-    section = results_page(outcomes).partition("## Calibration")[2].partition("\n## ")[0]
+    section = results_page(Results(outcomes)).partition("## Calibration")[2].partition("\n## ")[0]
     assert f"({later['stated']:.3f}, {later['correct']:.3f})".replace("0.", ".") in section
     assert section.count("| `") == 2
 
@@ -163,7 +157,7 @@ def test_probabilities_of_whole_models_are_judged_in_their_cells(outcomes: list[
 @pytest.mark.parametrize(
     "wrong", [3, {"fitted": "good"}, {"meta-test": {"ece": "low"}}, {"fitted": {"ece": True}}]
 )
-def test_a_calibration_that_is_none_is_refused(outcomes: list[Outcome], wrong: object) -> None:
+def test_a_calibration_that_is_none_is_refused(outcomes: list[Record], wrong: object) -> None:
     check_result(outcomes[0].result | {"calibration": {"fitted": {"ece": 0.1}, "meta-test": None}})
     with pytest.raises(DataError, match=r"calibration|is no number"):
         check_result(outcomes[0].result | {"calibration": wrong})

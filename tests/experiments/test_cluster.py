@@ -21,12 +21,14 @@ import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
 from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.cluster import LOCAL, LOG, evaluate_on, run_grid_on
-from metatkgr.experiments.study import Search
-from metatkgr.experiments.tuning import tune
-from metatkgr.experiments.workers import read_record, record_path, records, work_through
+from metatkgr.experiments.records import records_of
+from metatkgr.experiments.results import read_records
+from metatkgr.experiments.runner import LOG, record_path, run_grid, work_through
 from metatkgr.models.trainable import Part
+from metatkgr.training.cluster import LOCAL, evaluate_on
 from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
+from metatkgr.training.study import Search
+from metatkgr.training.tuning import tune
 
 ROOT = Path(__file__).parent.parent.parent
 WORLD = "world:3000:1"
@@ -69,28 +71,31 @@ def test_a_node_dies_and_every_cell_is_computed_once(nodes: Any, tmp_path: Path)
     address, workers, kill = nodes
     long = Cell(WORLD, "transe", 3, settings=LONG)
     cells = [long, *(Cell(WORLD, rule, k) for k in (1, 2, 3) for rule in ("recurrency", "paths"))]
-    claim = tmp_path / "claims" / long.name / "0"
+    lease = tmp_path / "leases" / long.name / "0"
     checkpoint = tmp_path / "work" / long.name / "checkpoint.safetensors"
     said: list[str] = []
     with ThreadPoolExecutor(1) as pool:
-        grid = pool.submit(run_grid_on, address, tmp_path, cells, device="cpu", say=said.append)
+        where = {"cluster": address, "device": "cpu"}
+        grid = pool.submit(run_grid, tmp_path, cells, say=said.append, **where)
         until(lambda: checkpoint.exists() or grid.done())
         assert not grid.done(), said
-        owner = parent(json.loads(claim.read_text())["pid"])
+        owner = parent(json.loads(lease.read_text())["pid"])
         (unlucky,) = (n for n in workers if n.all_processes["raylet"][0].process.pid == owner)
         kill(unlucky)
         assert not record_path(tmp_path, long).exists(), "killed too late to tell anything"
         grid.result(timeout=300)
-    assert len(records(tmp_path)) == len(cells)
+    assert len(read_records(tmp_path / "cells")) == len(cells)
     log = (tmp_path / LOG).read_text().splitlines()
     done = Counter(line.split()[5].rstrip(":") for line in log if line.split()[4] == "done")
     assert done == Counter(cell.name for cell in cells)
     assert [text.split()[1].rstrip(":") for text in said if text.startswith("lost")] == [long.name]
     # What the dead node had learned was gone on with, to the result of an undisturbed training.
     work_through(tmp_path / "alone", [long], say=said.append)
-    resumed, whole = (read_record(record_path(o, long)) for o in (tmp_path, tmp_path / "alone"))
-    assert resumed["result"]["metrics"] == whole["result"]["metrics"]
-    assert resumed["training"]["epochs"] == 80
+    (resumed,), (whole,) = (
+        records_of(record_path(o, long)) for o in (tmp_path, tmp_path / "alone")
+    )
+    assert resumed.result["metrics"] == whole.result["metrics"]
+    assert resumed.training["epochs"] == 80
 
 
 @pytest.mark.slow
@@ -106,7 +111,7 @@ def test_the_documented_commands_run(
     for command in commands:
         shown = run(*shlex.split(command)[1:])
         assert shown.code == 0, f"{command}\n{shown.err}"
-    assert len(records(tmp_path / "runs" / "ray")) == 2
+    assert len(read_records(tmp_path / "runs" / "ray" / "cells")) == 2
 
 
 @pytest.mark.slow

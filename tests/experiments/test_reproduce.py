@@ -17,20 +17,13 @@ import pytest
 
 from command_line import Run
 from metatkgr.errors import SettingsError, UnknownNameError
-from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.claims import Claim
-from metatkgr.experiments.outcomes import read_outcomes
-from metatkgr.experiments.report import read_statistics, results_page
-from metatkgr.experiments.suite import BASELINES, EXPERIMENTS, Choice, cells_for
-from metatkgr.experiments.workers import (
-    Limits,
-    failures,
-    read_record,
-    record_path,
-    records,
-    run_grid,
-    work_through,
-)
+from metatkgr.experiments.cells import BASELINES, Cell
+from metatkgr.experiments.leases import Lease
+from metatkgr.experiments.records import records_of
+from metatkgr.experiments.report import results_page
+from metatkgr.experiments.results import Results, read_records
+from metatkgr.experiments.runner import Limits, failures, record_path, run_grid, work_through
+from metatkgr.experiments.suite import EXPERIMENTS, Choice, cells_for
 
 WORLD = "world:3000:1"
 
@@ -62,9 +55,8 @@ def test_the_whole_pipeline_runs_quickly_and_is_not_run_twice(run: Run, tmp_path
     assert again.code == 0
     assert "done    " not in again.out
     assert cells == {path: path.stat().st_mtime_ns for path in cells}
-    outcomes = read_outcomes(tmp_path / "cells")
     assert f"\n{page.partition('## What')[2]}".endswith(
-        results_page(outcomes, read_statistics(tmp_path)).partition("## What")[2]
+        results_page(Results.read(tmp_path)).partition("## What")[2]
     )
 
 
@@ -109,19 +101,19 @@ def test_a_killed_worker_loses_nothing_but_its_last_epoch(tmp_path: Path) -> Non
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert not record_path(killed, cell).exists()
-    assert list((killed / "claims" / cell.name).iterdir()), "the claim of the dead is left"
+    assert list((killed / "leases" / cell.name).iterdir()), "the lease of the dead is left"
     done_before = trace.read_text().count("\n")
 
-    # The dead process is gone from this machine: its claim is taken over at once.
+    # The dead process is gone from this machine: its lease is taken over at once.
     work_through(killed, [cell])
     work_through(whole, [cell])
-    resumed, uninterrupted = (read_record(record_path(out, cell)) for out in (killed, whole))
+    (resumed,), (uninterrupted,) = (records_of(record_path(out, cell)) for out in (killed, whole))
     assert done_before >= 3
-    assert resumed["result"]["metrics"] == uninterrupted["result"]["metrics"]
-    assert resumed["result"]["per_entity"] == uninterrupted["result"]["per_entity"]
-    assert resumed["training"]["epochs"] == 40
+    assert resumed.result["metrics"] == uninterrupted.result["metrics"]
+    assert resumed.result["per_entity"] == uninterrupted.result["per_entity"]
+    assert resumed.training["epochs"] == 40
     assert not (killed / "work" / cell.name).exists()
-    assert not (killed / "claims" / cell.name).exists()
+    assert not (killed / "leases" / cell.name).exists()
 
 
 def test_two_workers_never_compute_a_cell_twice(
@@ -135,34 +127,34 @@ def test_two_workers_never_compute_a_cell_twice(
         if line.startswith("done")
     )
     assert done == Counter(cell.name for cell in cells)
-    assert len(records(tmp_path)) == len(cells)
+    assert len(read_records(tmp_path / "cells")) == len(cells)
 
 
-def test_of_many_that_see_a_dead_claim_one_takes_over(tmp_path: Path) -> None:
+def test_of_many_that_see_a_dead_lease_one_takes_over(tmp_path: Path) -> None:
     folder = tmp_path / "cell"
     for generation in range(20):
         with ThreadPoolExecutor(16) as pool:
-            claims = list(pool.map(lambda _: Claim.take(folder), range(16)))
-        taken = [claim for claim in claims if claim is not None]
-        assert [claim.generation for claim in taken] == [generation]
-        assert Claim.take(folder) is None
+            leases = list(pool.map(lambda _: Lease.take(folder), range(16)))
+        taken = [lease for lease in leases if lease is not None]
+        assert [lease.generation for lease in taken] == [generation]
+        assert Lease.take(folder) is None
         os.utime(folder / str(generation), (0, 0))  # its owner was last heard of in 1970
         assert not taken[0].lost
 
 
-def test_a_claim_that_was_taken_over_is_lost_to_its_first_owner(tmp_path: Path) -> None:
-    first = Claim.take(tmp_path / "cell")
+def test_a_lease_that_was_taken_over_is_lost_to_its_first_owner(tmp_path: Path) -> None:
+    first = Lease.take(tmp_path / "cell")
     assert first is not None
     with first:
         os.utime(tmp_path / "cell" / "0", (0, 0))
-        second = Claim.take(tmp_path / "cell")
+        second = Lease.take(tmp_path / "cell")
         assert second is not None
         assert first.lost
         assert not second.lost
-    assert Claim.take(tmp_path / "cell") is None, "the first must not give back what is not its own"
+    assert Lease.take(tmp_path / "cell") is None, "the first must not give back what is not its own"
     with second:
         pass
-    assert Claim.take(tmp_path / "cell") is not None
+    assert Lease.take(tmp_path / "cell") is not None
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) -> None:
@@ -171,7 +163,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) ->
     run_grid(tmp_path, cells, say=lambda text: None)
     assert list(failures(tmp_path, cells)) == [bad.name]
     assert "no-such-dataset" in failures(tmp_path, cells)[bad.name]
-    assert len(records(tmp_path)) == 2
+    assert len(read_records(tmp_path / "cells")) == 2
     words = ("--datasets", f"{WORLD},no-such-dataset", "--models", "recurrency", "--no-report")
     shown = run("reproduce", "3-shot", *words, "--out", tmp_path)
     assert shown.code == 1
@@ -180,14 +172,14 @@ def test_a_cell_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) ->
 
 def test_out_of_time_nothing_is_begun_and_a_training_is_left_resumable(tmp_path: Path) -> None:
     work_through(tmp_path, rules(3), limits=Limits.of(0.0, None))
-    assert records(tmp_path) == []
+    assert read_records(tmp_path / "cells") == []
     endless = (("epochs", "100000"), ("patience", "0"))
     cell = Cell(WORLD, "transe", 3, settings=endless)
     said: list[str] = []
     work_through(tmp_path, [cell], limits=Limits.of(None, 1.0), say=said.append)
     assert said == [f"left    {cell.name}"]
     assert (tmp_path / "work" / cell.name / "checkpoint.safetensors").exists()
-    assert not (tmp_path / "claims" / cell.name).exists()
+    assert not (tmp_path / "leases" / cell.name).exists()
 
 
 def test_cells_have_one_name_for_each_training_and_read_back() -> None:

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from metatkgr.errors import DataError
 from metatkgr.evaluation.statistics import bootstrap_interval
 from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.compact import pack, unpack
-from metatkgr.experiments.findings import bound_findings, leader_findings
-from metatkgr.experiments.outcomes import Outcome, Row, best_baselines, collect, read_outcomes
-from metatkgr.experiments.page import to_html
 from metatkgr.experiments.published import CROSS_SHOT, PUBLISHED
-from metatkgr.experiments.report import results_page
+from metatkgr.experiments.records import Record, collect, pack, unpack
+from metatkgr.experiments.report import results_page, to_html
+from metatkgr.experiments.results import Results, best_baselines, read_records
+from metatkgr.experiments.runner import work_through
+from metatkgr.experiments.sections.findings import bound_findings, leader_findings
+from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, main_table, mark
 from metatkgr.experiments.significance import compare, holm
-from metatkgr.experiments.tables import BETTER, WITHIN, WORSE, Runs, main_table, mark
-from metatkgr.experiments.workers import records, work_through
 
 
 @given(st.lists(st.integers(0, 2**31 - 1)))
@@ -109,16 +108,16 @@ def cells(tmp_path: Path) -> Path:
 
 def test_collected_results_make_the_same_page_and_merge(cells: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
-    found = records(cells)
+    found = read_records(cells / "cells")
     collect(found[:3], results)
     files = collect(found[2:], results)
     assert [path.relative_to(results).as_posix() for path in files] == [
         "cells/world_3000_1/recurrency.json"
     ]
     assert len(collect(found, results)) == 2
-    direct, collected = read_outcomes(cells / "cells"), read_outcomes(results)
+    direct, collected = Results.read(cells), Results.read(results)
     assert results_page(direct) == results_page(collected)
-    for one, other in zip(direct, collected, strict=True):
+    for one, other in zip(direct.records, collected.records, strict=True):
         mine, theirs = one.per_entity(), other.per_entity()
         assert mine is not None
         assert theirs is not None
@@ -127,20 +126,20 @@ def test_collected_results_make_the_same_page_and_merge(cells: Path, tmp_path: P
         assert mine[0].sum() / mine[1].sum() == pytest.approx(metrics["mrr"], abs=0.002)
         hits = round(metrics["hits@10"] * metrics["queries"])
         assert sum(one.result["per_step"]["hits@10_static"]) == hits
-        assert ("per_step" in other.result) == (other.train_shots == 3), "no figure needs the rest"
+        assert ("per_step" in other.result) == (other.cell.shots == 3), "no figure needs the rest"
 
 
 def test_a_table_shows_what_is_missing_as_a_dash(cells: Path) -> None:
-    outcomes = read_outcomes(cells / "cells")
-    kept = [o for o in outcomes if (o.row.model, o.train_shots) != ("paths", 3)]
-    assert "`paths`" not in "\n".join(main_table(Runs(kept), 3))
-    kept += [o for o in outcomes if o.row.model == "paths" and o.train_shots == 1]
-    assert len(main_table(Runs(kept), 1)) == 4
+    records = read_records(cells / "cells")
+    kept = [r for r in records if (r.row.model, r.cell.shots) != ("paths", 3)]
+    assert "`paths`" not in "\n".join(main_table(Results(kept), 3))
+    kept += [r for r in records if r.row.model == "paths" and r.cell.shots == 1]
+    assert len(main_table(Results(kept), 1)) == 4
 
 
 def test_the_best_baselines_are_chosen_on_validation() -> None:
-    def record(model: str, mrr: float) -> dict[str, object]:
-        return {"cell": Cell("YAGO", model).to_json(), "training": {"validation_mrr": mrr}}
+    def record(model: str, mrr: float) -> Record:
+        return Record(Cell("YAGO", model), {}, {"validation_mrr": mrr})
 
     found = [record("transe", 0.5), record("lan", 0.4), record("igen", 0.6)]
     assert best_baselines(found) == ("igen", "transe", "lan")
@@ -163,34 +162,26 @@ def test_markdown_becomes_a_page(tmp_path: Path) -> None:
         assert part in page
 
 
-def _made(model: str, seed: int, height: float, curve: dict[str, list[float]]) -> Outcome:
+def _made(model: str, seed: int, height: float, curve: dict[str, list[float]]) -> Record:
     """A run on YAGO, 3-shot, with the same number in every cell."""
     numbers = dict.fromkeys(("mrr", "hits@1", "hits@3", "hits@10"), height)
     metrics = {kind: {"all": numbers} for kind in ("static", "time")}
-    return Outcome(
-        dataset="YAGO",
-        row=Row(model),
-        train_shots=3,
-        test_shots="3",
-        visibility="entity-split",
-        seed=seed,
-        result={"metrics": metrics},
-        record={"training": {"curve": [{"phase": "meta", "epoch": [1, 2], **curve}]}},
-    )
+    training = {"curve": [{"phase": "meta", "epoch": [1, 2], **curve}]}
+    return Record(Cell("YAGO", model, seed=seed), {"metrics": metrics}, training)
 
 
 def test_who_leads_is_told_by_means_over_seeds_and_with_the_published_model() -> None:
     low = [_made("paths", 0, 0.5, {}), _made("transe", 0, 0.9, {}), _made("transe", 1, 0.0, {})]
-    (told,) = leader_findings(Runs(low))
+    (told,) = leader_findings(Results(low))
     # .5 against a mean of .45; but the published H@10 is .558.
     assert "of 8 cells" in told
     assert told.endswith("`paths` in 7, the published MetaTKGR in 1.")
-    (told,) = leader_findings(Runs([*low, _made("lan", 0, 0.6, {})]))
+    (told,) = leader_findings(Results([*low, _made("lan", 0, 0.6, {})]))
     assert told.endswith("`lan` in 8.")
 
 
 def test_whether_the_bound_held_is_counted() -> None:
     curve = {"bound": [1.0, 0.5], "true_loss": [0.9, 0.6]}
-    (told,) = bound_findings(Runs([_made("metatkgr", 0, 0.5, curve)]))
+    (told,) = bound_findings(Results([_made("metatkgr", 0, 0.5, curve)]))
     assert "in 1 of 2 epochs on YAGO" in told
-    assert bound_findings(Runs([_made("paths", 0, 0.5, {})])) == []
+    assert bound_findings(Results([_made("paths", 0, 0.5, {})])) == []

@@ -16,8 +16,8 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.evaluator import evaluate, in_chunks
-from metatkgr.experiments import claims
-from metatkgr.experiments.claims import STALE_SECONDS, Claim
+from metatkgr.experiments import leases
+from metatkgr.experiments.leases import STALE_SECONDS, Lease
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
@@ -80,27 +80,27 @@ def test_a_store_that_another_holds_is_told_after_a_while(
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_a_clock_that_is_set_takes_no_claim_from_who_is_alive(
+def test_a_clock_that_is_set_takes_no_lease_from_who_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
-    monkeypatch.setattr(claims, "_CLOCK", claims._Clock())
-    mine = Claim.take(tmp_path / "cell")
+    monkeypatch.setattr(leases, "_CLOCK", leases._Clock())
+    mine = Lease.take(tmp_path / "cell")
     assert mine is not None
     now = time.time
-    monkeypatch.setattr(claims.time, "time", lambda: now() + jump)
-    assert Claim.take(tmp_path / "cell") is None, "the owner has had no time to touch it"
+    monkeypatch.setattr(leases.time, "time", lambda: now() + jump)
+    assert Lease.take(tmp_path / "cell") is None, "the owner has had no time to touch it"
     assert not mine.lost
 
 
 @pytest.mark.parametrize("away", [3600.0, -3600.0])
-def test_a_claim_far_from_now_is_stale_while_the_clock_is_steady(
+def test_a_lease_far_from_now_is_stale_while_the_clock_is_steady(
     tmp_path: Path, away: float
 ) -> None:
-    assert Claim.take(tmp_path / "cell") is not None
+    assert Lease.take(tmp_path / "cell") is not None
     then = time.time() + away
     os.utime(tmp_path / "cell" / "0", (then, then))
     assert abs(away) > STALE_SECONDS
-    again = Claim.take(tmp_path / "cell")
+    again = Lease.take(tmp_path / "cell")
     assert again is not None
     assert again.generation == 1
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from fuzz.fuzzing import fuzzer, scratch
 from fuzz.mutation import damage_bytes, damage_value
-from metatkgr.experiments.compact import pack
-from metatkgr.experiments.outcomes import best_baselines, collect, read_outcomes
-from metatkgr.experiments.workers import read_record
+from metatkgr.experiments.cells import Cell
+from metatkgr.experiments.records import Record, collect, pack, records_of
+from metatkgr.experiments.results import best_baselines, read_records
 
 
 @cache
@@ -54,8 +54,7 @@ def _written(rng: random.Random, content: Any, name: str) -> Any:
 def cell_records(rng: random.Random) -> None:
     """The record of a cell, as ``reproduce`` reads it."""
     path = _written(rng, _record(), "cell.json") / "cell.json"
-    record = read_record(path)
-    best_baselines([record])
+    best_baselines(records_of(path))
 
 
 @fuzzer(share=6)
@@ -65,13 +64,12 @@ def result_files(rng: random.Random) -> None:
     content: Any = rng.choice(
         (record, [record, record], record["result"], {"queries": {}, "records": [record]})
     )
-    outcomes = read_outcomes(_written(rng, content, "cell.json"))
-    for outcome in outcomes:
+    for kept in read_records(_written(rng, content, "cell.json")):
         for name in ("static", "time"):
-            values = outcome.values(name)
+            values = kept.values(name)
             assert values is None or all(isinstance(value, float) for value in values)
-            outcome.per_entity(name)
-        assert isinstance(outcome.row.label, str)
+            kept.per_entity(name)
+        assert isinstance(kept.row.label, str)
 
 
 @fuzzer(share=1)
@@ -79,7 +77,7 @@ def collected_records(rng: random.Random) -> None:
     """Records merged into ``results``: none is lost."""
     results = scratch() / "collected"
     record = damage_value(rng, _record(), rng.choice((0, 1, 1)))
-    for path in collect([record], results):
+    for path in collect([Record.from_json(record)], results):
         assert results in path.parents
         kept = json.loads(path.read_text())["records"]
-        assert any(one["cell"] == record["cell"] for one in kept)
+        assert any(one["cell"] == Cell.from_json(record["cell"]).to_json() for one in kept)

@@ -18,8 +18,8 @@ from metatkgr.data.shots import Shots
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError, nearest
 from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.outcomes import best_baselines, collect, read_outcomes
-from metatkgr.experiments.workers import read_record
+from metatkgr.experiments.records import Record, collect, records_of
+from metatkgr.experiments.results import best_baselines, read_records
 from metatkgr.files import read_json, read_toml
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.store import FactStore, StoreError
@@ -89,7 +89,7 @@ def test_toml_that_python_chokes_on_is_refused(tmp_path: Path, text: str) -> Non
 def test_json_that_python_chokes_on_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    for read in (read_json, read_record, Calibration.load):
+    for read in (read_json, records_of, Calibration.load):
         with pytest.raises(DataError):
             read(path)
 
@@ -138,47 +138,43 @@ RECORDS = [
 def test_a_record_without_what_tables_need_is_refused(tmp_path: Path, record: Any) -> None:
     path = tmp_path / "cell.json"
     path.write_text(json.dumps(record))
-    with pytest.raises(DataError):
-        read_record(path)
-    if "cell" in record:
-        with pytest.raises(DataError, match=r"cell\.json"):
-            read_outcomes(tmp_path)
+    with pytest.raises(DataError, match=r"cell\.json"):
+        read_records(tmp_path)
     with pytest.raises(MetaTKGRError):
-        collect([record], tmp_path / "results")
+        Record.from_json(record)
 
 
 @pytest.mark.parametrize("content", [None, 3, [3], {"records": 5}, {"records": [None]}])
 def test_a_file_of_something_else_is_no_result(tmp_path: Path, content: Any) -> None:
     (tmp_path / "x.json").write_text(json.dumps(content))
     with pytest.raises(DataError):
-        read_outcomes(tmp_path)
+        read_records(tmp_path)
 
 
-def test_an_evaluation_of_no_known_shots_is_no_result(tmp_path: Path) -> None:
-    result = {**records._record()["result"], "shots": {"k": 3}}
-    (tmp_path / "x.json").write_text(json.dumps(result))
-    with pytest.raises(DataError, match="number of shots"):
-        read_outcomes(tmp_path)
+def test_an_evaluation_without_its_cell_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(records._record()["result"]))
+    with pytest.raises(DataError, match=r"x\.json does not hold records of cells: its 'cell'"):
+        read_records(tmp_path)
 
 
 def test_a_baseline_that_was_never_validated_is_not_among_the_best() -> None:
-    assert best_baselines([damaged("training", "validation_mrr")]) == ()
+    assert best_baselines([Record.from_json(damaged("training", "validation_mrr"))]) == ()
 
 
 def test_a_record_without_numbers_by_entity_is_collected(tmp_path: Path) -> None:
-    assert collect([damaged("result", "per_entity", value=None)], tmp_path)
+    assert collect([Record.from_json(damaged("result", "per_entity", value=None))], tmp_path)
 
 
 @pytest.mark.parametrize("name", ["\ud800", "x" * 300])
 def test_a_model_whose_name_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(MetaTKGRError, match="name of the cell"):
-        collect([damaged("cell", "model", value=name)], tmp_path)
+        Record.from_json(damaged("cell", "model", value=name))
 
 
 def test_a_number_that_is_not_finite_is_not_collected(tmp_path: Path) -> None:
     record = damaged("result", "seconds", value=math.inf)
     with pytest.raises(DataError, match="not finite"):
-        collect([record], tmp_path)
+        collect([Record.from_json(record)], tmp_path)
 
 
 def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:

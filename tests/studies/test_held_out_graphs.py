@@ -17,7 +17,7 @@ import pytest
 from metatkgr.data.sources import load
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
-from metatkgr.experiments.outcomes import read_outcomes
+from metatkgr.experiments.results import Results
 from studies.held_out_graphs import packages
 from studies.held_out_graphs.__main__ import main, write_graph
 from studies.held_out_graphs.graphs import baseball, flights
@@ -276,7 +276,7 @@ def test_measuring_adds_what_is_missing_and_repeats_nothing(graph: Path, tmp_pat
     assert sum(both["graph"]["emerged"].values()) == both["graph"]["entities"]
     assert str(graph.parent) not in out.read_text()
     with pytest.raises(DataError, match="there is no result"):
-        read_outcomes(out.parent)  # no part of the tables of the paper's datasets
+        Results.read(out.parent)  # no part of the tables of the paper's datasets
 
     other = tmp_path / "other.csv"
     with graph.open(newline="") as file, other.open("w", newline="") as copy:

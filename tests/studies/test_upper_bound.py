@@ -15,7 +15,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
-from metatkgr.experiments.outcomes import read_outcomes
+from metatkgr.experiments.results import Results
 from metatkgr.graph.novelty import novel_answers
 from metatkgr.models.evidence.combination import initial_weights
 from metatkgr.models.evidence.features import FEATURES
@@ -172,7 +172,7 @@ def test_a_ceiling_is_marked_as_such_and_no_outcome(
         assert told_of["bound"] >= 1 - found["novel_share"]
     assert len(found["fits"]) == 12  # two kinds of weights, two priors, three ways to judge
     with pytest.raises(DataError, match="there is no result"):
-        read_outcomes(tmp_path)
+        Results.read(tmp_path)
     (one,) = read_ceilings(tmp_path)
     assert "| | world, 2-shot |" in tables([one])
     assert "| wanted | – |" in tables([one])

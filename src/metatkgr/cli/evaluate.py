@@ -201,6 +201,6 @@ def _on_cluster(address: str | None, workers: int, device: str) -> Any:
         return None
     from functools import partial
 
-    from metatkgr.experiments.cluster import evaluate_on
+    from metatkgr.training.cluster import evaluate_on
 
     return partial(evaluate_on, address, workers=workers, device=device)

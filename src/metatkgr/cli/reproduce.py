@@ -95,8 +95,9 @@ def reproduce(
 
     Example: `metatkgr reproduce --quick --out runs/quick`
     """
+    from metatkgr.experiments.runner import Limits, failures, run_grid
+    from metatkgr.experiments.sections import register_all
     from metatkgr.experiments.suite import DATASETS, Choice, cells_for, quick_choice
-    from metatkgr.experiments.workers import Limits, failures, run_grid
 
     console = console_for(json_out)
     choice = Choice(
@@ -110,6 +111,7 @@ def reproduce(
     )
     if quick:
         choice = quick_choice(choice)
+    register_all()
     names = experiments or []
     where = device if cluster else options.choose_device(device)
     limits = Limits.of(limit_seconds, stop_seconds)
@@ -122,12 +124,9 @@ def reproduce(
         console.print(text, markup=False, soft_wrap=True)
 
     def compute(chosen: list[Any]) -> None:
-        if cluster is None:
-            run_grid(out, chosen, workers=workers, device=where, limits=limits, say=say)
-            return
-        from metatkgr.experiments.cluster import run_grid_on
-
-        run_grid_on(cluster, out, chosen, workers=workers, device=where, limits=limits, say=say)
+        run_grid(
+            out, chosen, workers=workers, cluster=cluster, device=where, limits=limits, say=say
+        )
 
     place = f"the Ray cluster {cluster}" if cluster else f"{workers} workers on {where}"
     say(f"{len(cells)} cells in {out}; {place}")
@@ -162,14 +161,15 @@ def _number(text: str) -> int:
 def _with_best(choice: Any, out: Path) -> Any:
     from dataclasses import replace
 
-    from metatkgr.experiments.outcomes import best_baselines
-    from metatkgr.experiments.workers import records
+    from metatkgr.experiments.results import best_baselines, read_records
 
-    return choice if choice.best else replace(choice, best=best_baselines(records(out)))
+    return (
+        choice if choice.best else replace(choice, best=best_baselines(read_records(out / "cells")))
+    )
 
 
 def _list_cells(console: Any, out: Path, cells: list[Any], json_out: str | None) -> None:
-    from metatkgr.experiments.workers import failures, record_path
+    from metatkgr.experiments.runner import failures, record_path
 
     failed = failures(out, cells)
     rows, found = [], []
@@ -185,26 +185,26 @@ def _list_cells(console: Any, out: Path, cells: list[Any], json_out: str | None)
 
 
 def _print_finished(console: Any, out: Path, cells: list[Any], json_out: str | None) -> None:
-    from metatkgr.experiments.workers import read_record, record_path
+    from metatkgr.experiments.records import records_of
+    from metatkgr.experiments.runner import record_path
 
     rows, found = [], []
     for cell in cells:
         if not (path := record_path(out, cell)).exists():
             continue
-        record = read_record(path)
-        found.append(record)
-        training = record["training"] or {}
-        run = record["result"]
-        every, novel = (run["metrics"]["static"][subset] for subset in ("all", "novel"))
+        (record,) = records_of(path)
+        found.append(record.to_json())
+        training, metrics = record.training, record.result["metrics"]
+        every, novel = (metrics["static"][subset] for subset in ("all", "novel"))
         rows.append(
             [
-                f"{cell.dataset} {cell.variant}",
+                f"{cell.dataset} {cell.row.plain}",
                 f"{cell.shots}/{cell.test_shots}",
                 cell.visibility,
                 str(cell.seed),
                 *(short(every[key], 4) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
                 "" if novel["mrr"] is None else short(novel["mrr"], 4),
-                short(run["metrics"]["time"]["all"]["mrr"], 4),
+                short(metrics["time"]["all"]["mrr"], 4),
                 short(training["validation_mrr"], 4) if training.get("validation_mrr") else "",
                 f"{training['seconds']:.0f}" if training else "",
             ]

@@ -66,9 +66,9 @@ def tune(
     Example: `metatkgr tune YAGO --model transe --trials 30 --workers 2`
     """
     from metatkgr.data.shots import Shots
-    from metatkgr.experiments.study import Search, search_space
-    from metatkgr.experiments.tuning import tune as search_settings
+    from metatkgr.training.study import Search, search_space
     from metatkgr.training.tuned import keep_tuned
+    from metatkgr.training.tuning import tune as search_settings
 
     search = Search(
         model=model,

@@ -9,28 +9,24 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.experiments.ablations import ABLATIONS, ablation_of
-from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.compact import SCALE, pack
-from metatkgr.experiments.suite import RULES, settings_of
-from metatkgr.experiments.true_loss import TrueLoss
+from metatkgr.experiments.cells import ABLATIONS, RULES, Cell
+from metatkgr.experiments.records import SCALE, Record, pack
+from metatkgr.experiments.suite import settings_of
 from metatkgr.files import write_json
 from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.models import Model, create
-from metatkgr.models.trainable import TrainableModel
-from metatkgr.recent import Recent
+from metatkgr.models.trainable import WHOLE, TrainableModel
 from metatkgr.training.device import choose_precision
 from metatkgr.training.loop import train
 from metatkgr.training.tuned import TUNED, tuned_settings
@@ -47,19 +43,17 @@ class Loaded:
     """Datasets, problems and tasks that a worker keeps between its cells."""
 
     def __init__(self) -> None:
-        self.facts: Recent[str, Facts] = Recent(load, 4)
-        self.problem: Recent[tuple[str, int, str, str], Problem] = Recent(self._problem, 4)
-        self.tasks: Recent[tuple[str, str, str], Tasks] = Recent(self._tasks, 6)
+        self.facts = lru_cache(4)(load)
+        self.problem = lru_cache(4)(self._problem)
+        self.tasks = lru_cache(6)(self._tasks)
 
-    def _problem(self, key: tuple[str, int, str, str]) -> Problem:
-        dataset, shots, test_shots, visibility = key
+    def _problem(self, dataset: str, shots: int, test_shots: str, visibility: str) -> Problem:
         # Where K is drawn, it is the same for all models and seeds: they are compared alike.
         return Problem.of(
             self.facts(dataset), shots=shots, test_shots=test_shots, visibility=visibility, seed=0
         )
 
-    def _tasks(self, key: tuple[str, str, str]) -> Tasks:
-        dataset, shots, visibility = key
+    def _tasks(self, dataset: str, shots: str, visibility: str) -> Tasks:
         return Tasks.build(
             self.facts(dataset), shots=shots, visibility=visibility, split="meta-test", seed=0
         )
@@ -73,7 +67,7 @@ def run_cell(
     loaded: Loaded | None = None,
     stages: Path | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Train the cell's model if it has weights, and evaluate the best ones.
 
     Args:
@@ -84,31 +78,21 @@ def run_cell(
         loaded: what earlier cells have read already.
         stages: folder of first stages that cells share (see ``training.stages``).
         progress: called after each epoch, once its checkpoint is written; may raise to stop.
-
-    Returns:
-        The record: ``cell``, ``settings``, ``versions``, ``hardware``, ``training`` (None for a
-        rule) and ``result``.
     """
     loaded = loaded or Loaded()
     model = _create(cell, loaded, device)
-    training = None
+    training: dict[str, Any] = {}
     if isinstance(model, TrainableModel):
         training = _trained(model, cell, loaded, work, stages, progress)
-    tasks = loaded.tasks((cell.dataset, cell.test_shots, cell.visibility))
+    tasks = loaded.tasks(cell.dataset, cell.test_shots, cell.visibility)
     result = _result(cell, evaluate(model, tasks))
     if _is_calibrated(cell):
         found = calibration_report(model, loaded.facts(cell.dataset), cell.test_shots)
         result["calibration"] = _rounded(found)
-    record = {
-        "cell": cell.to_json(),
-        "settings": dataclasses.asdict(model.settings),
-        "versions": versions(),
-        "hardware": hardware(device),
-        "training": training,
-        "result": result,
-    }
     shutil.rmtree(work, ignore_errors=True)
-    return record
+    return Record(
+        cell, result, training, dataclasses.asdict(model.settings), versions(), hardware(device)
+    )
 
 
 def _create(cell: Cell, loaded: Loaded, device: str) -> Model[Any]:
@@ -128,7 +112,7 @@ def _trained(
     stages: Path | None,
     progress: Callable[[dict[str, Any]], object] | None,
 ) -> dict[str, Any]:
-    problem = loaded.problem((cell.dataset, cell.shots, cell.test_shots, cell.visibility))
+    problem = loaded.problem(cell.dataset, cell.shots, cell.test_shots, cell.visibility)
     begun = {"begun": cell.name, "settings": dataclasses.asdict(model.settings)}
     if _read(work / "begun.json") != begun:  # nothing, or of other settings: begin anew
         shutil.rmtree(work, ignore_errors=True)
@@ -137,7 +121,7 @@ def _trained(
     def validate(candidate: TrainableModel[Any]) -> float:
         return evaluate(candidate, problem.validation).summary(resamples=0).mrr or 0.0
 
-    true_loss = TrueLoss(model, problem, work / "true-loss.jsonl") if _follows(cell) else None
+    true_loss = _TrueLoss(model, problem, work / "true-loss.jsonl") if _follows(cell) else None
 
     def after_epoch(line: dict[str, Any]) -> None:
         if true_loss is not None:
@@ -171,17 +155,65 @@ def _trained(
     }
 
 
+class _TrueLoss:
+    """What a generalisation bound speaks of: the loss on tasks that were not trained on.
+
+    Where a phase logs a ``bound``, the same loss is measured on the meta-validation tasks after
+    each epoch: entities that emerge later than those it learns from. For a figure only; nothing is
+    selected by it. Kept in a file, for a training that is resumed.
+
+    Args:
+        model: in training.
+        problem: that it is trained on.
+        path: of the file.
+    """
+
+    def __init__(self, model: TrainableModel[Any], problem: Problem, path: Path) -> None:
+        self.model, self.path = model, path
+        self.later = dataclasses.replace(problem, train=problem.validation)
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """Measure, if the phase of this line of the trace has a bound."""
+        if "bound" not in line:
+            return
+        measured = {"step": line["step"], "true_loss": self._measure(line["phase"])}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(measured) + "\n")
+
+    def add_to(self, lines: list[dict[str, Any]]) -> None:
+        """Put what was measured into the lines of the trace."""
+        if not self.path.exists():
+            return
+        found = {}
+        for text in self.path.read_text(encoding="utf-8").splitlines():
+            measured = json.loads(text)
+            found[measured["step"]] = measured["true_loss"]
+        for line in lines:
+            if line["step"] in found and "bound" in line:
+                line["true_loss"] = found[line["step"]]
+
+    def _measure(self, name: str) -> float:
+        phase = next(p for p in self.model.phases(self.later) if p.name == name)
+        generator = torch.Generator().manual_seed(0)
+        total, rows = 0.0, 0
+        with torch.no_grad():
+            for batch in phase.batches(generator):
+                size = len(batch.entity)
+                total += size * float(phase.loss(batch, generator, WHOLE).logged["empirical"])
+                rows += size
+        return total / max(rows, 1)
+
+
 def _follows(cell: Cell) -> bool:
     """Whether the loss on tasks to come is measured after each epoch: costly, for one figure."""
-    plain = cell.seed == 0 and cell.test_shots == str(cell.shots) == "3"
-    return plain and cell.visibility == "entity-split" and not dict(cell.settings).get("variant")
+    plain = cell.seed == 0 and cell.shots == 3 and cell.is_plain_test
+    return plain and not dict(cell.settings).get("variant")
 
 
 def _is_calibrated(cell: Cell) -> bool:
     """Whether probabilities are fitted and judged too: for what a forecaster would use."""
-    plain = cell.test_shots == str(cell.shots) == "3" and cell.visibility == "entity-split"
     served = cell.model in (*RULES, *ABLATIONS) and (cell.seed == 0 or not cell.tiny)
-    return plain and served and ablation_of(cell.model, cell.settings) is None
+    return served and cell.shots == 3 and cell.is_plain_test and not cell.row.variant
 
 
 def _curves(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A cell of the grid of experiments: one training, and the evaluation of its weights."""
+"""A cell of the grid of experiments, one training and its evaluation; and its row in a table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,84 @@ from metatkgr.data.shots import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import SettingsError
 
-__all__ = ["Cell"]
+__all__ = [
+    "ABLATIONS",
+    "BASELINES",
+    "EVIDENCE_PARTS",
+    "RULES",
+    "VARIANTS",
+    "Cell",
+    "Row",
+    "row_order",
+]
+
+RULES = ("recurrency", "paths", "pagerank")
+BASELINES = (
+    "transe", "transr", "rotate", "renet", "regcn", "lan", "igen", "tgen", "metadygnn",
+)  # fmt: skip
+"""In the order of the paper's rows."""
+
+VARIANTS = ("fine-tuning", "static-maml", "no-regulariser")
+"""Ablations of MetaTKGR: values of its setting ``variant``."""
+EVIDENCE_PARTS = (
+    ("without", "contact"),
+    ("without", "walks"),
+    ("without", "peers"),
+    ("without", "frequency"),
+    ("without", "age"),
+    ("support_share", "0"),
+    ("epochs", "0"),
+    ("prior", "0"),
+    ("members", "1"),
+    ("earlier_queries", "0"),
+    ("repeats_first", "false"),
+)
+"""Ablations of the evidence model: a setting, and the value with which a part is missing."""
+ABLATIONS = {
+    "metatkgr": VARIANTS,
+    "evidence": tuple(f"{key}={value}" for key, value in EVIDENCE_PARTS),
+}
+"""What the ablations of a model are called, in the order of their tables."""
 
 _LONGEST = 60
 """Characters of a model's name."""
+
+
+@dataclass(frozen=True, order=True)
+class Row:
+    """A model as tables tell it apart from others: with its preset and changed settings."""
+
+    model: str
+    preset: str = "default"
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """As the first column of a table says it."""
+        parts = [] if self.preset == "default" else [f"`{self.preset}`"]
+        parts += [f"`{key}={value}`" for key, value in self.settings]
+        return f"`{self.model}`" + (f", {', '.join(parts)}" if parts else "")
+
+    @property
+    def plain(self) -> str:
+        """The same for a figure."""
+        return self.label.replace("`", "")
+
+    @property
+    def variant(self) -> str | None:
+        """What the ablation is called that it is; None: the model is whole."""
+        chosen = dict(self.settings)
+        if self.model != "evidence":
+            return chosen.get("variant")
+        found = (f"{key}={value}" for key, value in EVIDENCE_PARTS if chosen.get(key) == value)
+        return next(found, None)
+
+
+def row_order(row: Row) -> tuple[Any, ...]:
+    """Rules, MetaTKGR, the baselines in the paper's order, others."""
+    order = [*RULES, "metatkgr", *BASELINES]
+    place = order.index(row.model) if row.model in order else len(order)
+    return place, row.model, row.preset != "default", row.preset, row.settings
 
 
 @dataclass(frozen=True)
@@ -75,11 +149,15 @@ class Cell:
         return f"{_safe(self.dataset)}/{_safe('-'.join(parts))}"
 
     @property
-    def variant(self) -> str:
-        """The model with its preset and settings, as a row of a table is called."""
-        parts = [] if self.preset == "default" else [self.preset]
-        parts += [f"{key}={value}" for key, value in self.settings]
-        return " ".join([self.model, *parts])
+    def row(self) -> Row:
+        """The model with its preset and settings, as tables tell it apart from others."""
+        return Row(self.model, self.preset, self.settings)
+
+    @property
+    def is_plain_test(self) -> bool:
+        """Whether it is tested as it is trained: the same K, visibility ``entity-split``."""
+        usual = self.visibility == Visibility.ENTITY_SPLIT.value
+        return usual and self.test_shots == str(self.shots)
 
     def to_json(self) -> dict[str, Any]:
         """As a dictionary of JSON's types."""

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["date_ticks", "entities_over_time", "facts_per_new_entity", "plot_dataset"]
+__all__ = [
+    "STYLE",
+    "date_ticks",
+    "entities_over_time",
+    "facts_per_new_entity",
+    "load_matplotlib",
+    "plot_dataset",
+    "save_figure",
+]
 
-_STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -52,7 +60,7 @@ def plot_dataset(facts: Facts, out: Path) -> list[Path]:
         "facts_per_new_entity": facts_per_new_entity(facts),
     }
     return [
-        _save(figure, out / f"{name}.{kind}")
+        save_figure(figure, out / f"{name}.{kind}")
         for name, figure in figures.items()
         for kind in ("svg", "png")
     ]
@@ -68,7 +76,7 @@ def entities_over_time(facts: Facts) -> Figure:
     # Stairs: a step lasts from its position to the next one, so that the last one is seen too.
     edges = np.arange(facts.steps + 1)
     axes.stairs(old, edges, fill=True, color=_BACKGROUND, label="background entities")
-    with _matplotlib().rc_context(_STYLE):
+    with load_matplotlib().rc_context(STYLE):
         axes.stairs(
             known, edges, baseline=old, fill=True, fc=_NEW, ec="0.5", hatch="////", lw=0,
             label="new entities",
@@ -206,17 +214,18 @@ def _percent(share: float) -> str:
 
 
 def _figure(facts: Facts, subject: str) -> tuple[Figure, Axes]:
-    matplotlib = _matplotlib()
+    matplotlib = load_matplotlib()
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
         axes = figure.add_subplot()
     figure.suptitle(f"{facts.name or 'this graph'}: {subject}", size=12, weight="bold")
     return figure, axes
 
 
-def _matplotlib() -> Any:
+def load_matplotlib() -> Any:
+    """The module ``matplotlib``."""
     try:
         import matplotlib
     except ImportError as error:
@@ -226,10 +235,11 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format that the ending of its name says."""
     kind = path.suffix[1:]
     # Without the date, drawing the same data twice gives the same file.
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": "metatkgr"}
-    with atomic_path(path) as temporary, _matplotlib().rc_context(_STYLE):
+    with atomic_path(path) as temporary, load_matplotlib().rc_context(STYLE):
         figure.savefig(temporary, format=kind, metadata=metadata)
     return path

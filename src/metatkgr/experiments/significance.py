@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from metatkgr.experiments.outcomes import Outcome, Row, row_order
-from metatkgr.experiments.suite import DATASETS, RULES
+from metatkgr.experiments.cells import RULES, Row, row_order
+from metatkgr.experiments.records import FloatArray, Record
+from metatkgr.experiments.suite import DATASETS
 
 __all__ = ["ALPHA", "Comparison", "compare", "comparisons", "holm"]
-
-FloatArray = npt.NDArray[np.float64]
 
 ALPHA = 0.05
 """A corrected p-value below this earns a star."""
@@ -103,7 +101,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def comparisons(
-    outcomes: Iterable[Outcome],
+    records: Iterable[Record],
     one: Row,
     *,
     shots: Sequence[int],
@@ -115,20 +113,19 @@ def comparisons(
     All of them are corrected together. Only runs that kept their sums of entities can take part.
 
     Args:
-        outcomes: all runs.
+        records: all runs.
         one: the row that is compared.
         shots: numbers of shots.
         filter: of the ranks.
         ablations: compare with the ablations, and with nothing else.
     """
-    groups: dict[tuple[str, int], dict[Row, list[Outcome]]] = {}
-    for outcome in outcomes:
-        wanted = outcome.row == one or bool(outcome.row.variant) == ablations
-        usual = outcome.visibility == "entity-split" and wanted
-        if usual and outcome.test_shots == str(outcome.train_shots) in map(str, shots):
-            rows = groups.setdefault((outcome.dataset, outcome.train_shots), {})
-            if outcome.per_entity(filter) is not None:
-                rows.setdefault(outcome.row, []).append(outcome)
+    groups: dict[tuple[str, int], dict[Row, list[Record]]] = {}
+    for record in records:
+        wanted = record.row == one or bool(record.row.variant) == ablations
+        if wanted and record.cell.is_plain_test and record.cell.shots in shots:
+            rows = groups.setdefault((record.dataset, record.cell.shots), {})
+            if record.per_entity(filter) is not None:
+                rows.setdefault(record.row, []).append(record)
     found = []
     order = {name: place for place, name in enumerate(DATASETS)}
     for (dataset, k), rows in sorted(
@@ -137,27 +134,24 @@ def comparisons(
         if one not in rows:
             continue
         for other in sorted(set(rows) - {one}, key=row_order):
-            every = {o.seed for o in (*rows[one], *rows[other])}
+            every = {record.cell.seed for record in (*rows[one], *rows[other])}
             mine, size = _sums(rows[one], filter, every)
             theirs, their_size = _sums(rows[other], filter, every)
             if np.array_equal(size, their_size) and (numbers := compare(mine, theirs, size)):
                 found.append(Comparison(dataset, k, one, other, *numbers))
     corrected = holm([comparison.p for comparison in found])
-    return [
-        Comparison(c.dataset, c.shots, c.one, c.other, c.difference, c.low, c.high, c.p, q)
-        for c, q in zip(found, corrected, strict=True)
-    ]
+    return [replace(c, corrected=p) for c, p in zip(found, corrected, strict=True)]
 
 
 def _sums(
-    outcomes: list[Outcome], filter: str, seeds: set[int]
+    records: list[Record], filter: str, seeds: set[int]
 ) -> tuple[dict[int, FloatArray], FloatArray]:
     """The sums by seed, and the sizes; a rule, which has no randomness, is the same for all."""
     sums, size = {}, np.zeros(0)
-    for outcome in outcomes:
-        kept = outcome.per_entity(filter)
+    for record in records:
+        kept = record.per_entity(filter)
         if kept is not None:
-            sums[outcome.seed], size = kept
-    if outcomes[0].row.model in RULES:
-        sums = dict.fromkeys(seeds, sums[outcomes[0].seed])
+            sums[record.cell.seed], size = kept
+    if records[0].row.model in RULES:
+        sums = dict.fromkeys(seeds, sums[records[0].cell.seed])
     return sums, size

@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from metatkgr.errors import UnknownNameError
-from metatkgr.experiments.ablations import ABLATIONS, EVIDENCE_PARTS, VARIANTS, ablation_of
-from metatkgr.experiments.cells import Cell
+from metatkgr.experiments.cells import (
+    ABLATIONS,
+    BASELINES,
+    EVIDENCE_PARTS,
+    RULES,
+    VARIANTS,
+    Cell,
+)
 from metatkgr.models import available
 from metatkgr.models.trainable import TrainableModel
 
 __all__ = [
-    "BASELINES",
     "DATASETS",
     "EXPERIMENTS",
-    "RULES",
     "Choice",
     "cells_for",
+    "grid",
     "quick_choice",
     "settings_of",
 ]
 
 DATASETS = ("YAGO", "WIKI", "ICEWS18")
 """In the order of the paper's columns."""
-RULES = ("recurrency", "paths", "pagerank")
-BASELINES = (
-    "transe", "transr", "rotate", "renet", "regcn", "lan", "igen", "tgen", "metadygnn",
-)  # fmt: skip
-"""In the order of the paper's rows."""
 CROSS_TRAIN, CROSS_TEST = (1, 3), ("1", "3", "5", "random")
 CROSS_DATASET = "YAGO"
 """The paper's cross-shot table is on this one."""
@@ -72,7 +72,8 @@ class Choice:
 
     def shots_or(self, usual: Sequence[int]) -> list[int]:
         """The chosen numbers of shots among the usual ones of an experiment."""
-        return [k for k in _SHOTS_ORDER if k in usual and (self.shots is None or k in self.shots)]
+        wanted = [k for k in usual if self.shots is None or k in self.shots]
+        return sorted(wanted, key=_shots_order)
 
 
 def quick_choice(choice: Choice) -> Choice:
@@ -91,6 +92,11 @@ def quick_choice(choice: Choice) -> Choice:
     )
 
 
+def _shots_order(shots: int) -> tuple[int, int]:
+    """The paper's main table first; numbers that the paper has not come last."""
+    return _SHOTS_ORDER.index(shots) if shots in _SHOTS_ORDER else len(_SHOTS_ORDER), shots
+
+
 def _is_learned(model: str) -> bool:
     return issubclass(available()[model], TrainableModel)
 
@@ -106,7 +112,7 @@ def _models(choice: Choice) -> list[str]:
     return [name for name in order if name in known and choice.wants(name)]
 
 
-def _grid(
+def grid(
     choice: Choice,
     models: Iterable[str],
     shots: Sequence[int],
@@ -147,7 +153,7 @@ def _presets(choice: Choice, model: str, paper: bool) -> tuple[str, ...]:
 
 
 def _shots(*shots: int) -> Callable[[Choice], list[Cell]]:
-    return lambda choice: _grid(choice, _models(choice), shots)
+    return lambda choice: grid(choice, _models(choice), shots)
 
 
 def _cross_shot(choice: Choice) -> list[Cell]:
@@ -166,7 +172,7 @@ def _visibility(choice: Choice) -> list[Cell]:
     wanted = {*RULES, "metatkgr", *choice.best} | set(choice.models or ())
     models = [model for model in _models(choice) if model in wanted]
     others = ("frozen", "streaming")
-    return _grid(choice, [m for m in models if m in RULES], (1, 2, 3), visibilities=others) + _grid(
+    return grid(choice, [m for m in models if m in RULES], (1, 2, 3), visibilities=others) + grid(
         choice,
         [m for m in models if m not in RULES],
         (3,) if choice.shots is None else choice.shots,
@@ -183,7 +189,7 @@ def _ablations(
     def cells(choice: Choice) -> list[Cell]:
         if model not in _models(choice):
             return []
-        base = _grid(choice, [model], shots, paper=False)
+        base = grid(choice, [model], shots, paper=False)
         changed = []
         for key, value in changes:
             settings = tuple(sorted({**dict(choice.settings), key: value}.items()))
@@ -203,7 +209,7 @@ def _only(
     wanted = set(names)
 
     def cells(choice: Choice) -> list[Cell]:
-        some = _grid(choice, _models(choice) if models is None else models, shots)
+        some = grid(choice, _models(choice) if models is None else models, shots)
         usual = wanted & set(choice.datasets)
         return [cell for cell in some if not usual or cell.dataset in usual]
 
@@ -251,8 +257,8 @@ def cells_for(experiments: Iterable[str], choice: Choice) -> list[Cell]:
             cell.seed >= _FEW_SEEDS,
             cell.visibility != "entity-split",
             cell.test_shots != str(cell.shots),
-            _is_ablation(cell),
-            _SHOTS_ORDER.index(cell.shots) if cell.shots in _SHOTS_ORDER else len(_SHOTS_ORDER),
+            bool(cell.row.variant),
+            _shots_order(cell.shots),
             cell.preset != "default",
             cell.seed,
             place[cell.model],
@@ -262,13 +268,9 @@ def cells_for(experiments: Iterable[str], choice: Choice) -> list[Cell]:
     return sorted(cells, key=importance)
 
 
-def _is_ablation(cell: Cell) -> bool:
-    return ablation_of(cell.model, cell.settings) is not None
-
-
 def _is_quick(cell: Cell) -> bool:
     """Whether a cell is needed for the quick pipeline: every kind of cell once or twice."""
-    plain = cell.preset == "default" and not _is_ablation(cell)
+    plain = cell.preset == "default" and not bool(cell.row.variant)
     if cell.test_shots != str(cell.shots):
         return (cell.shots, cell.test_shots) == (3, "random") and cell.seed == 0
     if cell.visibility != "entity-split":

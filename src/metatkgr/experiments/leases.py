@@ -1,9 +1,9 @@
 """Who works on what, among processes that share nothing but a folder.
 
-A claim is a file ``<cell>/<generation>``, made so that only one process can make it. Its owner
-touches it every few seconds. A claim that was not touched for long, or whose process is gone, is
-stale: the next generation may be claimed. Since a generation is made at most once, of all processes
-that see a stale claim exactly one takes over; a former owner that was only slow finds a newer
+A lease is a file ``<cell>/<generation>``, made so that only one process can make it. Its owner
+touches it every few seconds. A lease that was not touched for long, or whose process is gone, is
+stale: the next generation may be taken. Since a generation is made at most once, of all processes
+that see a stale lease exactly one takes over; a former owner that was only slow finds a newer
 generation and gives up.
 """
 
@@ -20,18 +20,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["STALE_SECONDS", "Claim"]
+__all__ = ["STALE_SECONDS", "Lease"]
 
 STALE_SECONDS = 120.0
-"""A claim that was not touched for so long has lost its owner."""
+"""A lease that was not touched for so long has lost its owner."""
 _BEAT_SECONDS = 5.0
 
 
-class Claim:
+class Lease:
     """The right to work on one thing; a context that gives it back at the end.
 
     Args:
-        folder: of this thing's claims; it is made and removed.
+        folder: of this thing's leases; it is made and removed.
     """
 
     def __init__(self, folder: Path, generation: int) -> None:
@@ -41,8 +41,8 @@ class Claim:
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
 
     @classmethod
-    def take(cls, folder: Path, stale_seconds: float = STALE_SECONDS) -> Claim | None:
-        """Claim, or None where another process that is alive has claimed already."""
+    def take(cls, folder: Path, stale_seconds: float = STALE_SECONDS) -> Lease | None:
+        """Take the lease; None where another process that is alive has it."""
         folder.mkdir(parents=True, exist_ok=True)
         newest = _newest(folder)
         if newest >= 0 and not _is_stale(folder / str(newest), stale_seconds):
@@ -113,7 +113,7 @@ _CLOCK = _Clock()
 
 def _is_stale(path: Path, stale_seconds: float) -> bool:
     try:
-        # A claim from the future was not touched since the clock was set back.
+        # A lease from the future was not touched since the clock was set back.
         silent = abs(time.time() - path.stat().st_mtime) > stale_seconds
         if silent and _CLOCK.is_steady(stale_seconds):
             return True

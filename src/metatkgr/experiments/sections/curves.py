@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metatkgr.experiments.figure_style import LINES, MARKERS, new_figure
-from metatkgr.experiments.outcomes import FloatArray, Outcome
-from metatkgr.experiments.tables import METATKGR, Runs
+from metatkgr.experiments.records import FloatArray
+from metatkgr.experiments.results import METATKGR, Results
+from metatkgr.experiments.sections import Drawing, figure
+from metatkgr.experiments.sections.figures import LINES, MARKERS, new_figure
 from metatkgr.training.tuned import TUNED
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-__all__ = ["bound_curve", "draw_bound", "draw_learning", "learning_curves"]
+__all__ = ["bound_curve"]
 
 
-def learning_curves(runs: Runs, dataset: str) -> dict[str, tuple[FloatArray, FloatArray]]:
+@figure(place=40)
+def _learning(results: Results) -> Iterator[Drawing]:
+    learning = {d: drawn for d in results.datasets if (drawn := _learning_curves(results, d))}
+    if learning:
+        yield Drawing(
+            "learning",
+            "The loss of each model over the last phase of its training, 3-shot, first seed, "
+            "against that of the first epoch that was kept.",
+            lambda: _draw_learning(learning),
+        )
+
+
+@figure(place=50)
+def _bound(results: Results) -> Iterator[Drawing]:
+    curves = {d: curve for d in results.datasets if (curve := bound_curve(results, d))}
+    if curves:
+        yield Drawing(
+            "bound",
+            "The regulariser's bound and the losses over meta-training (first seed): the empirical "
+            "loss is that of meta-train tasks, the true one that of meta-validation tasks, whose "
+            "entities emerge later.",
+            lambda: _draw_bound(curves),
+        )
+
+
+def _learning_curves(results: Results, dataset: str) -> dict[str, tuple[FloatArray, FloatArray]]:
     """For each trained row: epochs of its last phase, and the loss against the first one's.
 
     Rows of the preset 'tuned' are left out: there are not as many marks as lines.
     """
     lines = {}
-    for row in (row for row in runs.rows(3) if row.preset != TUNED):
-        for run in runs.of(dataset, row, 3)[:1]:
+    for row in (row for row in results.rows(3) if row.preset != TUNED):
+        for run in results.of(dataset, row, 3)[:1]:
             curves = [c for c in run.training.get("curve", []) if len(c.get("loss", [])) > 1]
             if curves:
                 curve = curves[-1]
@@ -35,7 +62,7 @@ def learning_curves(runs: Runs, dataset: str) -> dict[str, tuple[FloatArray, Flo
     return lines
 
 
-def draw_learning(learning: dict[str, dict[str, tuple[FloatArray, FloatArray]]]) -> Figure:
+def _draw_learning(learning: dict[str, dict[str, tuple[FloatArray, FloatArray]]]) -> Figure:
     """A panel for each dataset, a line for each model."""
     figure, panels = new_figure(len(learning), height=4.4, width=max(4.6, 3.8 * len(learning)))
     figure.suptitle("Loss over training, relative to its beginning", size=12, weight="bold")
@@ -71,17 +98,16 @@ def draw_learning(learning: dict[str, dict[str, tuple[FloatArray, FloatArray]]])
     return figure
 
 
-def bound_curve(runs: Runs, dataset: str) -> dict[str, list[Any]] | None:
+def bound_curve(results: Results, dataset: str) -> dict[str, list[Any]] | None:
     """The curve of the phase that has a bound, of the first run that measured the true loss."""
-    found: list[Outcome] = runs.of(dataset, METATKGR, 3)
-    for run in found:
+    for run in results.of(dataset, METATKGR, 3):
         for curve in run.training.get("curve", []):
             if "bound" in curve and "true_loss" in curve:
                 return dict(curve)
     return None
 
 
-def draw_bound(curves: dict[str, dict[str, list[Any]]]) -> Figure:
+def _draw_bound(curves: dict[str, dict[str, list[Any]]]) -> Figure:
     """A panel for each dataset."""
     figure, panels = new_figure(len(curves), height=3.8, width=max(4.6, 3.6 * len(curves)))
     figure.suptitle("The bound and the losses over meta-training", size=12, weight="bold")

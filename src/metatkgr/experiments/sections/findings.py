@@ -5,42 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from metatkgr.experiments.curve_figures import bound_curve
-from metatkgr.experiments.outcomes import Row, row_order
+from metatkgr.experiments.cells import RULES, Row, row_order
 from metatkgr.experiments.published import PUBLISHED
+from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
+from metatkgr.experiments.sections import section
+from metatkgr.experiments.sections.ablations import ablation_means, ablation_rows
+from metatkgr.experiments.sections.curves import bound_curve
+from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, mark, number
 from metatkgr.experiments.significance import ALPHA, Comparison
-from metatkgr.experiments.special_tables import ablation_means, ablation_rows
-from metatkgr.experiments.suite import RULES
-from metatkgr.experiments.tables import (
-    BETTER,
-    EVIDENCE,
-    METATKGR,
-    WITHIN,
-    WORSE,
-    Runs,
-    mark,
-    number,
-)
 
-__all__ = [
-    "ablation_findings",
-    "bound_findings",
-    "evidence_findings",
-    "leader_findings",
-    "published_findings",
-    "rule_findings",
-    "significance_findings",
-]
+__all__ = ["bound_findings", "evidence_findings", "leader_findings"]
 
 _NAMES = ("MRR", "H@1", "H@3", "H@10")
 
 
-def published_findings(runs: Runs) -> list[str]:
+@section("findings", place=10)
+def _findings(results: Results) -> list[str]:
+    ablated = results.against_ablations(METATKGR)
+    said = leader_findings(results) + _published_findings(results) + _rule_findings(results)
+    said += _significance_findings(results.against_others)
+    said += _ablation_findings(results, ablated) + bound_findings(results)
+    said += evidence_findings(results, results.against_ablations(EVIDENCE))
+    return ["", "## What the numbers say", "", *(f"- {sentence}" for sentence in said)]
+
+
+def _published_findings(results: Results) -> list[str]:
     """How each row stands to its own published numbers, and where those were not reached."""
     sentences = []
     better = total = 0
     for (model, dataset, shots), printed in PUBLISHED.items():
-        values = runs.values(runs.of(dataset, Row("paths"), shots))
+        values = results.values(dataset, Row("paths"), shots)
         if model == "metatkgr" and values is not None:
             pairs = zip(values.mean(0), printed.mean, strict=True)
             better += sum(ours > theirs for ours, theirs in pairs if theirs is not None)
@@ -49,21 +43,21 @@ def published_findings(runs: Runs) -> list[str]:
         sentences.append(
             f"The untrained rule `paths` is above the published model in {better} of {total} cells."
         )
-    rows = sorted({row for k in runs.shots() for row in runs.rows(k)}, key=row_order)
+    rows = sorted({row for k in results.shots for row in results.rows(k)}, key=row_order)
     for row in rows:
-        sentence = _against_published(runs, row)
+        sentence = _against_published(results, row)
         if sentence:
             sentences.append(sentence)
     return sentences
 
 
-def _against_published(runs: Runs, row: Row) -> str:
+def _against_published(results: Results, row: Row) -> str:
     counts = dict.fromkeys((BETTER, WITHIN, WORSE), 0)
     missed: list[str] = []
-    for shots in runs.shots():
-        for dataset in runs.datasets:
+    for shots in results.shots:
+        for dataset in results.datasets:
             printed = PUBLISHED.get((row.model, dataset, shots))
-            values = runs.values(runs.of(dataset, row, shots))
+            values = results.values(dataset, row, shots)
             if printed is None or values is None:
                 continue
             mean = values.mean(0)
@@ -87,17 +81,17 @@ def _against_published(runs: Runs, row: Row) -> str:
     return text + (f" Not reached: {'; '.join(missed)}." if missed else "")
 
 
-def leader_findings(runs: Runs, filters: Sequence[str] = ("static", "time")) -> list[str]:
+def leader_findings(results: Results, filters: Sequence[str] = ("static", "time")) -> list[str]:
     """Who has the highest number in each cell, of all rows and (static) the published model."""
     sentences = []
-    for shots in runs.shots():
+    for shots in results.shots:
         leads: Counter[str] = Counter()
-        for dataset in runs.datasets:
+        for dataset in results.datasets:
             for kind in filters:
                 means = {
                     row.label: values.mean(0)
-                    for row in runs.rows(shots)
-                    if (values := runs.values(runs.of(dataset, row, shots), kind)) is not None
+                    for row in results.rows(shots)
+                    if (values := values_of(results.of(dataset, row, shots), kind)) is not None
                 }
                 printed = PUBLISHED.get(("metatkgr", dataset, shots))
                 for place in range(len(_NAMES)):
@@ -115,14 +109,14 @@ def leader_findings(runs: Runs, filters: Sequence[str] = ("static", "time")) -> 
     return sentences
 
 
-def rule_findings(runs: Runs, shots: int = 3) -> list[str]:
+def _rule_findings(results: Results, shots: int = 3) -> list[str]:
     """Where a rule that learns nothing beats models that do."""
     sentences = []
-    for dataset in runs.datasets:
+    for dataset in results.datasets:
         scores = {
             row: float(values[:, 0].mean())
-            for row in runs.rows(shots)
-            if (values := runs.values(runs.of(dataset, row, shots))) is not None
+            for row in results.rows(shots)
+            if (values := results.values(dataset, row, shots)) is not None
         }
         rules = {row: score for row, score in scores.items() if row.model in RULES}
         learned = {row: score for row, score in scores.items() if row.model not in RULES}
@@ -147,16 +141,16 @@ def rule_findings(runs: Runs, shots: int = 3) -> list[str]:
     return sentences
 
 
-def ablation_findings(
-    runs: Runs, found: Sequence[Comparison], shots: int = 3, *, whole_row: Row = METATKGR
+def _ablation_findings(
+    results: Results, found: Sequence[Comparison], shots: int = 3, *, whole_row: Row = METATKGR
 ) -> list[str]:
     """What leaving out a part changes; ``found`` compares the whole model with each ablation."""
     sentences = []
     compared = {(c.dataset, c.other): c for c in found if c.shots == shots}
-    for name, row in ablation_rows(runs, whole_row)[1:]:
+    for name, row in ablation_rows(results, whole_row)[1:]:
         parts = []
-        for dataset in runs.datasets:
-            whole, less = runs.common(dataset, whole_row, row, shots)
+        for dataset in results.datasets:
+            whole, less = results.common(dataset, whole_row, row, shots)
             if whole is None or less is None:
                 continue
             change = less[:, 0].mean() - whole[:, 0].mean()
@@ -173,9 +167,9 @@ def ablation_findings(
     return sentences
 
 
-def evidence_findings(runs: Runs, found: Sequence[Comparison]) -> list[str]:
+def evidence_findings(results: Results, found: Sequence[Comparison]) -> list[str]:
     """Which parts of the evidence model are worth having."""
-    sentences = ablation_findings(runs, found, whole_row=EVIDENCE)
+    sentences = _ablation_findings(results, found, whole_row=EVIDENCE)
     if found:
         worse = sum(c.significant and c.difference > 0 for c in found)
         better = sum(c.significant and c.difference < 0 for c in found)
@@ -184,8 +178,8 @@ def evidence_findings(runs: Runs, found: Sequence[Comparison]) -> list[str]:
             f"the ablation significantly worse and {better} significantly better (corrected p < "
             f"{ALPHA})."
         )
-    means, cells = ablation_means(runs, EVIDENCE)
-    if len(means) > 1 and len(cells) > len(runs.datasets):
+    means, cells = ablation_means(results, EVIDENCE)
+    if len(means) > 1 and len(cells) > len(results.datasets):
         (_, whole), *others = means.items()
         change = sorted((float(mean[0] - whole[0]), name) for name, mean in others)
         pays = sum(by < 0 for by, _ in change)
@@ -197,11 +191,11 @@ def evidence_findings(runs: Runs, found: Sequence[Comparison]) -> list[str]:
     return sentences
 
 
-def bound_findings(runs: Runs) -> list[str]:
+def bound_findings(results: Results) -> list[str]:
     """Whether the regulariser's bound held on tasks that came later."""
     parts = []
-    for dataset in runs.datasets:
-        curve = bound_curve(runs, dataset)
+    for dataset in results.datasets:
+        curve = bound_curve(results, dataset)
         if curve is None:
             continue
         pairs = zip(curve["bound"], curve["true_loss"], strict=True)
@@ -220,7 +214,7 @@ def _seeds(count: int) -> str:
     return f"{count} seed{'s' * (count > 1)}"
 
 
-def significance_findings(found: Sequence[Comparison]) -> list[str]:
+def _significance_findings(found: Sequence[Comparison]) -> list[str]:
     """How many comparisons stand after the correction."""
     if not found:
         return []

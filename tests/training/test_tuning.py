@@ -16,12 +16,13 @@ import pytest
 import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.experiments import study, tuning
-from metatkgr.experiments.search_table import read_searches, search_section
-from metatkgr.experiments.study import Search, is_range, open_study, search_space
-from metatkgr.experiments.tuning import tune
+from metatkgr.experiments.report import results_page
+from metatkgr.experiments.results import Results
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.training import study, tuning
+from metatkgr.training.study import Search, is_range, open_study, search_space
 from metatkgr.training.tuned import TUNED_FILE, keep_tuned, tuned_settings
+from metatkgr.training.tuning import tune
 
 RESULTS = Path(__file__).parents[2] / "results"
 SMALL = {"epochs": 6, "dimension": 8, "validate_every": 1}
@@ -91,7 +92,7 @@ def test_meta_test_is_not_looked_at(
         return real(model, tasks, **more)
 
     monkeypatch.setattr("metatkgr.training.distributed.evaluate", watched)
-    monkeypatch.setattr("metatkgr.experiments.tuning.evaluate", watched)
+    monkeypatch.setattr("metatkgr.training.tuning.evaluate", watched)
     tune(search(tmp_path, trials=1, fixed=SMALL | {"patience": 0}), world)
     tune(search(tmp_path / "stops", trials=1), world)
     assert set(asked) == {"meta-validation"}
@@ -235,7 +236,7 @@ def test_the_packages_tuned_settings_are_settings() -> None:
             mt.create(name, settings)
     learned = {name for name, model in mt.available().items() if issubclass(model, TrainableModel)}
     assert set(kept) == learned
-    found = {(s["model"], s["dataset"]): s for s in read_searches(RESULTS)}
+    found = {(s["model"], s["dataset"]): s for s in Results.read(RESULTS).searches}
     assert {(name, dataset) for name in kept for dataset in kept[name]} == set(found)
     for (name, dataset), search_ in found.items():
         complete = [t for t in search_["all"] if t["state"] == "complete"]
@@ -270,11 +271,11 @@ def test_a_search_is_told_with_what_it_began_with(tmp_path: Path) -> None:
             trial(2, "complete", 0.61),
         ),
     ]
-    lines = search_section(searches)
+    lines = results_page(Results([], searches=searches)).splitlines()
     assert "| `transe` | .500 to .610 (3) | – |" in lines
     assert "| `rotate` | – to .250 (1) | – |" in lines
-    assert search_section([]) == []
+    assert "## Searches for settings" not in results_page(Results([]))
     (tmp_path / "tuning").mkdir()
     (tmp_path / "tuning" / "x.json").write_text("{}")
     with pytest.raises(DataError, match=r"x\.json does not hold a search"):
-        read_searches(tmp_path)
+        Results.read(tmp_path)

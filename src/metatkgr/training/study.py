@@ -13,7 +13,6 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,6 @@ from metatkgr.training.estimator import trainable
 
 __all__ = [
     "Search",
-    "Space",
     "ended",
     "is_range",
     "load_optuna",
@@ -33,10 +31,8 @@ __all__ = [
     "sampler_of",
     "search_space",
     "suggest",
+    "summary",
 ]
-
-Space = Mapping[str, tuple[Any, ...]]
-"""By setting: ``(low, high, 'log' | 'linear')`` is a range, any other tuple a choice."""
 
 _HEARTBEAT = 2
 """Seconds between signs of life of a worker."""
@@ -66,13 +62,29 @@ class Search:
     startup: int = 5
     """Trials before any is pruned."""
     space: dict[str, tuple[Any, ...]] | None = None
-    """What to search; None: the ranges beside the model."""
+    """What to search; None: the ranges beside the model. ``(low, high, 'log' | 'linear')`` is a
+    range, any other tuple a choice."""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise SettingsError(f"at least 1 trial is needed, not {self.trials}")
         if self.timeout is not None and not self.timeout > 0:
             raise SettingsError(f"the timeout is a number of seconds above 0, not {self.timeout}")
+
+
+def suggest(trial: Any, name: str, model: str, values: tuple[Any, ...]) -> Any:
+    """The value of a setting in a trial."""
+    if not is_range(values):
+        return trial.suggest_categorical(name, list(values))
+    low, high, scale = values
+    if get_type_hints(available()[model].settings_type).get(name) is int:
+        return trial.suggest_int(name, int(low), int(high), log=scale == "log")
+    return trial.suggest_float(name, float(low), float(high), log=scale == "log")
+
+
+def is_range(values: tuple[Any, ...]) -> bool:
+    """Whether ``values`` are the ends of a range and its scale; else they are choices."""
+    return len(values) == 3 and values[2] in ("log", "linear")
 
 
 def search_space(search: Search) -> dict[str, tuple[Any, ...]]:
@@ -88,32 +100,6 @@ def search_space(search: Search) -> dict[str, tuple[Any, ...]]:
             "attribute 'tuning' of the model's class"
         )
     return space
-
-
-def open_study(search: Search, dataset: str) -> Any:
-    """The study of a search, new or as far as it has come; an ``optuna.Study``."""
-    optuna = load_optuna()
-    if isinstance(search.storage, Path) and not search.storage.exists():
-        _make_tables(search.storage)
-    about = {
-        "study_name": f"{search.model} on {dataset}, {search.shots}-shot, {search.visibility}",
-        "storage": _storage(search.storage),
-        "pruner": optuna.pruners.MedianPruner(n_startup_trials=search.startup, n_warmup_steps=1),
-    }
-    study = optuna.create_study(**about, direction="maximize", load_if_exists=True)
-    asked = json.dumps(
-        {"fixed": search.fixed, "preset": search.preset, "space": search_space(search)},
-        sort_keys=True,
-    )
-    begun = study.user_attrs.get("asked")
-    if begun is None:
-        study.set_user_attr("asked", asked)
-    elif begun != asked:
-        raise SettingsError(
-            f"{search.storage} holds this search with other fixed settings or ranges: choose "
-            "another --storage, or repeat what it was begun with"
-        )
-    return study
 
 
 def sampler_of(study: Any, search: Search, number: int) -> Any:
@@ -139,34 +125,42 @@ def sampler_of(study: Any, search: Search, number: int) -> Any:
 
 def _defaults(search: Search) -> dict[str, Any] | None:
     """The searched settings as they are without a search; None where they are out of range."""
-    space = search_space(search)
     preset = "default" if search.preset == "tuned" else search.preset
-    model = trainable(search.model, search.fixed, preset=preset)
-    values = dataclasses.asdict(model.settings)
+    values = dataclasses.asdict(trainable(search.model, search.fixed, preset=preset).settings)
+    space = search_space(search)
     for name, allowed in space.items():
-        inside = (
-            allowed[0] <= values[name] <= allowed[1]
-            if is_range(allowed)
-            else values[name] in allowed
-        )
-        if not inside or (isinstance(values[name], float) and not math.isfinite(values[name])):
+        value = values[name]
+        inside = allowed[0] <= value <= allowed[1] if is_range(allowed) else value in allowed
+        if not inside or (isinstance(value, float) and not math.isfinite(value)):
             return None
     return {name: values[name] for name in space}
 
 
-def suggest(trial: Any, name: str, values: tuple[Any, ...], settings_type: type[Any]) -> Any:
-    """The value of a setting in a trial."""
-    if not is_range(values):
-        return trial.suggest_categorical(name, list(values))
-    low, high, scale = values
-    if get_type_hints(settings_type).get(name) is int:
-        return trial.suggest_int(name, int(low), int(high), log=scale == "log")
-    return trial.suggest_float(name, float(low), float(high), log=scale == "log")
-
-
-def is_range(values: tuple[Any, ...]) -> bool:
-    """Whether ``values`` are the ends of a range and its scale; else they are choices."""
-    return len(values) == 3 and values[2] in ("log", "linear")
+def open_study(search: Search, dataset: str) -> Any:
+    """The study of a search, new or as far as it has come; an ``optuna.Study``."""
+    optuna = load_optuna()
+    if isinstance(search.storage, Path) and not search.storage.exists():
+        _make_tables(search.storage)
+    study = optuna.create_study(
+        study_name=f"{search.model} on {dataset}, {search.shots}-shot, {search.visibility}",
+        storage=_storage(search.storage),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=search.startup, n_warmup_steps=1),
+        direction="maximize",
+        load_if_exists=True,
+    )
+    asked = json.dumps(
+        {"fixed": search.fixed, "preset": search.preset, "space": search_space(search)},
+        sort_keys=True,
+    )
+    begun = study.user_attrs.get("asked")
+    if begun is None:
+        study.set_user_attr("asked", asked)
+    elif begun != asked:
+        raise SettingsError(
+            f"{search.storage} holds this search with other fixed settings or ranges: choose "
+            "another --storage, or repeat what it was begun with"
+        )
+    return study
 
 
 def _storage(place: Path | str) -> Any:
@@ -199,6 +193,39 @@ def _make_tables(path: Path) -> None:
 def ended(study: Any) -> list[Any]:
     """The trials that were judged, to their end or as far as it took."""
     return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+
+
+def summary(study: Any, search: Search, dataset: str) -> dict[str, Any]:
+    """The best trial and how many there were, as JSON's types."""
+    trials = study.trials
+    states = [trial.state.name for trial in trials]
+    named = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}
+    # Of equals the first.
+    best = max(
+        (trial for trial in trials if trial.state.name == "COMPLETE"),
+        key=lambda trial: (trial.value, -trial.number),
+        default=None,
+    )
+    return {
+        "dataset": dataset,
+        **{name: getattr(search, name) for name in ("model", "shots", "visibility", "seed")},
+        "split": "meta-validation",
+        "preset": search.preset,
+        "fixed": search.fixed,
+        "storage": str(search.storage),
+        "trials": {name: states.count(state) for name, state in named.items()},
+        "best": best
+        and {
+            "trial": best.number,
+            "mrr": best.value,
+            "settings": dict(best.params),
+            "seconds": best.duration.total_seconds(),
+        },
+        "all": [
+            {"trial": t.number, "state": t.state.name.lower(), "mrr": t.value, "settings": t.params}
+            for t in trials
+        ],
+    }
 
 
 def load_optuna() -> Any:

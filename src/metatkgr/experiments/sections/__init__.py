@@ -1,0 +1,88 @@
+"""Parts of the report: sections of its page, and figures. Each registers itself.
+
+A file in this folder is found and imported. It decorates a function of the results:
+
+    @section("calibration", place=90)
+    def calibration(results: Results) -> list[str]:
+        '''Lines of Markdown that begin with an empty one and a heading; none: no such section.'''
+
+    @figure(place=50)
+    def bound(results: Results) -> Iterator[Drawing]:
+        '''The figures that can be drawn from these results.'''
+
+Where it needs cells of its own, it adds them to ``suite.EXPERIMENTS`` under a name, and
+``metatkgr reproduce NAME`` computes them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from metatkgr.experiments.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Drawing", "drawings", "figure", "page_lines", "register_all", "section"]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that can be drawn."""
+
+    name: str
+    """Of its files."""
+    caption: str
+    draw: Callable[[], Figure]
+
+
+Write = Callable[[Results], list[str]]
+Draw = Callable[[Results], Iterable[Drawing]]
+WriteT = TypeVar("WriteT", bound=Write)
+DrawT = TypeVar("DrawT", bound=Draw)
+_SECTIONS: dict[str, tuple[int, Write]] = {}
+_FIGURES: dict[str, tuple[int, Draw]] = {}
+
+
+def section(name: str, *, place: int) -> Callable[[WriteT], WriteT]:
+    """Decorator: make a section known; those of lower places come first on the page."""
+
+    def keep(write: WriteT) -> WriteT:
+        _SECTIONS[name] = (place, write)
+        return write
+
+    return keep
+
+
+def figure(*, place: int) -> Callable[[DrawT], DrawT]:
+    """Decorator: make figures known; those of lower places come first."""
+
+    def keep(draw: DrawT) -> DrawT:
+        _FIGURES[f"{draw.__module__}.{draw.__qualname__}"] = (place, draw)
+        return draw
+
+    return keep
+
+
+def register_all() -> None:
+    """Import every file of this folder."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
+def page_lines(results: Results) -> list[str]:
+    """The lines of all sections."""
+    register_all()
+    ordered = sorted(_SECTIONS.values(), key=lambda known: known[0])
+    return [line for _, write in ordered for line in write(results)]
+
+
+def drawings(results: Results) -> list[Drawing]:
+    """All figures that can be drawn."""
+    register_all()
+    ordered = sorted(_FIGURES.values(), key=lambda known: known[0])
+    return [drawing for _, draw in ordered for drawing in draw(results)]

@@ -1,0 +1,249 @@
+"""Models with a part left out: tables, what the parts are worth on the whole, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from metatkgr.experiments.cells import ABLATIONS, Row
+from metatkgr.experiments.dataset_figures import STYLE, load_matplotlib
+from metatkgr.experiments.records import FloatArray
+from metatkgr.experiments.results import EVIDENCE, METATKGR, Results
+from metatkgr.experiments.sections import Drawing, figure, section
+from metatkgr.experiments.sections.figures import new_figure
+from metatkgr.experiments.sections.tables import (
+    MISSING,
+    STAR,
+    mean_and_spread,
+    number,
+    table,
+)
+from metatkgr.experiments.significance import ALPHA, Comparison
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ablation_average", "ablation_means", "ablation_rows", "evidence_ablation_table"]
+
+_SHOTS = 3
+_HATCHES = (("0.6", ""), ("0.85", "////"), ("1.0", ""), ("0.7", "----"), ("0.9", "xxxx"))
+_MISSING_PART = {
+    "without=contact": "contacts by other relations are not seen",
+    "without=walks": "walks and PageRank only pick candidates",
+    "without=peers": "what peers answered is not seen",
+    "without=frequency": "counts of the place are not seen",
+    "without=age": "ages of candidates are not seen",
+    "support_share=0": "nothing is learned from the newest supports",
+    "epochs=0": "nothing is learned: weights as they start, near the rules",
+    "prior=0": "PageRank is not added to what was learned",
+    "members=1": "one set of weights",
+    "earlier_queries=0": "nothing is learned from late background entities",
+    "repeats_first=false": "repeats are weighed like the rest",
+}
+
+
+def ablation_rows(results: Results, whole: Row = METATKGR) -> list[tuple[str, Row]]:
+    """What an ablation of a model is called, and its row; the whole model first."""
+    named = [("whole", whole)]
+    for variant in ABLATIONS[whole.model]:
+        named += [
+            (variant, row)
+            for row in sorted({record.row for record in results.records})
+            if (row.model, row.preset, row.variant) == (whole.model, "default", variant)
+        ]
+    return named
+
+
+@section("ablations", place=70)
+def _of_metatkgr(results: Results) -> list[str]:
+    """MetaTKGR whole and with parts left out, mean ± standard deviation over seeds."""
+    named = ablation_rows(results)
+    if len(named) < 2:
+        return []
+    rows = []
+    for name, row in named:
+        found = [results.values(dataset, row, _SHOTS) for dataset in results.datasets]
+        cells = [
+            MISSING if values is None else " / ".join(mean_and_spread(values, of_all=True))
+            for values in found
+        ]
+        rows.append([name, *cells])
+    return [
+        "",
+        "## Ablations",
+        "",
+        "3-shot, `entity-split`, filter `static`.",
+        "",
+        *table(["", *results.datasets], rows),
+        *_average(results, METATKGR),
+    ]
+
+
+@section("evidence-ablations", place=80)
+def _of_evidence(results: Results) -> list[str]:
+    if len(ablation_rows(results, EVIDENCE)) < 2:
+        return []
+    found = results.against_ablations(EVIDENCE)
+    return [
+        "",
+        f"## Ablations of {EVIDENCE.label}",
+        "",
+        "3-shot, `entity-split`, filter `static`: MRR / H@1 / H@3 / H@10; behind the semicolon",
+        "what the ablation changes in the MRR of the seeds that both have, and the 95 % interval,",
+        f"paired over entities and seeds; a star: p < {ALPHA}, corrected for all {len(found)}",
+        "comparisons (Holm).",
+        "",
+        *evidence_ablation_table(results, found),
+        *_average(results, EVIDENCE),
+    ]
+
+
+def evidence_ablation_table(
+    results: Results, found: Sequence[Comparison], shots: int = 3
+) -> list[str]:
+    """The evidence model whole and with parts left out, and what that changes.
+
+    Args:
+        results: all results.
+        found: the whole model compared with each ablation.
+        shots: K.
+    """
+    compared = {(c.dataset, c.other): c for c in found if c.shots == shots}
+    rows = []
+    for name, row in ablation_rows(results, EVIDENCE):
+        cells = []
+        for dataset in results.datasets:
+            values = results.values(dataset, row, shots)
+            if values is None:
+                cells.append(MISSING)
+                continue
+            change = _change(results, dataset, row, shots, compared)
+            cells.append(" / ".join(mean_and_spread(values)) + change)
+        said = "" if row == EVIDENCE else _MISSING_PART[name]
+        rows.append([name if row == EVIDENCE else f"`{name}`", said, *cells])
+    return table(["", "what is missing", *results.datasets], rows)
+
+
+def _change(
+    results: Results,
+    dataset: str,
+    row: Row,
+    shots: int,
+    compared: dict[tuple[str, Row], Comparison],
+) -> str:
+    """'; -.012* (-.018 to -.006)': what the ablation changes in the MRR of the common seeds."""
+    whole, less = results.common(dataset, EVIDENCE, row, shots)
+    if row == EVIDENCE or whole is None or less is None:
+        return ""
+    comparison = compared.get((dataset, row))
+    if comparison is None:
+        return f"; {less[:, 0].mean() - whole[:, 0].mean():+.3f}"
+    star = STAR if comparison.significant else ""
+    interval = f"{-comparison.high:+.3f} to {-comparison.low:+.3f}"
+    return f"; {-comparison.difference:+.3f}{star} ({interval})"
+
+
+def _average(results: Results, whole: Row) -> list[str]:
+    """What the parts of a model are worth on the whole, where more than one K was run."""
+    average, cells = ablation_average(results, whole)
+    if cells <= len(results.datasets):
+        return []
+    return [
+        "",
+        f"Mean over {cells} cells (datasets, and K of training and test), the seeds that all rows",
+        "have:",
+        "",
+        *average,
+    ]
+
+
+def ablation_average(results: Results, whole: Row = METATKGR) -> tuple[list[str], int]:
+    """The table of :func:`ablation_means`, empty where there is none; and the number of cells."""
+    means, fewest = ablation_means(results, whole)
+    rows = [
+        [name, *(number(value, 4) for value in mean), str(min(fewest))]
+        for name, mean in means.items()
+    ]
+    heads = ["", "MRR", "H@1", "H@3", "H@10", "seeds, at least"]
+    return (table(heads, rows) if rows else []), len(fewest)
+
+
+def ablation_means(
+    results: Results, whole: Row = METATKGR
+) -> tuple[dict[str, FloatArray], list[int]]:
+    """The mean over all cells (datasets and K) of a model and of its ablations.
+
+    A cell counts where all of them have a run of the same seed; only such seeds count.
+
+    Returns:
+        (4,) MRR and Hits@1, 3, 10 by what the ablation is called, the whole model first, nothing
+        where there is no such cell; and of each cell how many seeds it has.
+    """
+    named = ablation_rows(results, whole)
+    means: list[list[FloatArray]] = [[] for _ in named]
+    fewest: list[int] = []
+    for dataset in results.datasets:
+        for shots in results.shots:
+            seeds = set.intersection(*(results.seeds(dataset, row, shots) for _, row in named))
+            found = [results.values(dataset, row, shots, seeds) for _, row in named]
+            present = [values for values in found if values is not None]
+            if len(present) == len(named):
+                fewest.append(len(seeds))
+                for own, values in zip(means, present, strict=True):
+                    own.append(values.mean(0))
+    if not fewest:
+        return {}, []
+    named_means = zip(named, means, strict=True)
+    return {name: np.mean(own, axis=0) for (name, _), own in named_means}, fewest
+
+
+@figure(place=20)
+def _ablations(results: Results) -> Iterator[Drawing]:
+    datasets = [dataset for dataset in results.datasets if len(_hits(results, dataset)) > 1]
+    if datasets:
+        yield Drawing(
+            "ablations",
+            "MetaTKGR and its ablations: H@10, 3-shot, `entity-split`, filter `static`; mean, and "
+            "standard deviation over seeds.",
+            lambda: _draw_ablations(results, datasets),
+        )
+
+
+def _hits(results: Results, dataset: str) -> dict[str, FloatArray]:
+    """H@10 of each seed, whole and ablated."""
+    return {
+        name: values[:, 3]
+        for name, row in ablation_rows(results)
+        if (values := results.values(dataset, row, _SHOTS)) is not None
+    }
+
+
+def _draw_ablations(results: Results, datasets: Sequence[str]) -> Figure:
+    figure, (axes,) = new_figure()
+    figure.suptitle("MetaTKGR and its ablations", size=12, weight="bold")
+    names = [name for name, _ in ablation_rows(results)]
+    width = 0.8 / len(names)
+    for bar_of, name in enumerate(names):
+        grey, hatch = _HATCHES[bar_of % len(_HATCHES)]
+        for place, dataset in enumerate(datasets):
+            hits = _hits(results, dataset).get(name)
+            if hits is None:
+                continue
+            spread = float(hits.std(ddof=1)) if len(hits) > 1 else 0.0
+            with load_matplotlib().rc_context(STYLE):
+                bar = axes.bar(
+                    place + (bar_of - (len(names) - 1) / 2) * width, hits.mean(), width * 0.92,
+                    fc=grey, ec="0.1", lw=0.8, hatch=hatch, yerr=spread, capsize=3,
+                    error_kw={"ecolor": "0.0", "elinewidth": 1.4}, label=name,
+                )  # fmt: skip
+            axes.bar_label(bar, [f"{hits.mean():.3f}".removeprefix("0")], padding=3, size=8)
+    handles = {text: handle for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    axes.set_xticks(range(len(datasets)), datasets)
+    axes.set_ylabel("H@10")
+    axes.margins(y=0.1)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
+    )
+    return figure

@@ -1,0 +1,335 @@
+"""The other tables: cross-shot, significance, calibration, searches, times, datasets, settings."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from metatkgr.experiments.cells import BASELINES, RULES, Row, row_order
+from metatkgr.experiments.published import CROSS_SHOT
+from metatkgr.experiments.records import Record
+from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, in_papers_order, values_of
+from metatkgr.experiments.sections import section
+from metatkgr.experiments.sections.tables import MISSING, STAR, mark, number, pivot, table
+from metatkgr.experiments.significance import ALPHA
+from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN
+
+__all__ = ["times"]
+
+_SHOTS = 3
+"""K of the tables of probabilities and of times."""
+_CALIBRATION = """\
+## Calibration
+
+Expected calibration error of the first forecast, 3-shot, visibility `streaming` (as a forecaster
+sees): on meta-validation, to which probabilities are fitted, of entities that the fit had not seen;
+and on meta-test. In brackets, of meta-test: the mean probability that was stated, and how often the
+first forecast was right."""
+_COMMANDS = """\
+```text
+metatkgr reproduce --out OUT --workers N            every cell that is missing, then this report
+metatkgr reproduce 3-shot --out OUT --models NAME   one table, one model
+python -m metatkgr.experiments.records OUT/cells results
+python -m metatkgr.experiments.report results docs
+```
+
+A single cell by hand, and its evaluation:
+
+```text
+metatkgr train DATASET --model NAME --preset P --shots K --visibility V --seed N --out RUN
+metatkgr evaluate RUN --json -
+metatkgr evaluate DATASET --model RULE --shots K --visibility V --json -
+```"""
+
+
+@section("cross-shot", place=50)
+def _cross_shot(results: Results) -> list[str]:
+    """MRR / H@1 / H@10 for each K of training (across) and of the test (down)."""
+    crossed = {
+        record.dataset
+        for record in results.records
+        if record.cell.test_shots != str(record.cell.shots)
+    }
+    if not crossed:
+        return []
+    lines = [
+        "",
+        "## Cross-shot",
+        "",
+        "MRR / H@1 / H@10. Entities of meta-validation and meta-test have the K of the test in all",
+        "that is learned from; meta-train tasks have the K of the training. `random`: each entity",
+        "its own K from 1 to 5, the same for all models. In brackets: as published (YAGO), without",
+        "standard deviation: ▲ higher, ▼ lower.",
+    ]
+    heads = [f"`{rule}`" for rule in RULES] + [f"`metatkgr`, trained {k}-shot" for k in CROSS_TRAIN]
+    for dataset in (name for name in results.datasets if name in crossed):
+        rows = [
+            [
+                f"test {test}-shot",
+                *(_cross_cell(_rule_runs(results, dataset, rule, test), None) for rule in RULES),
+                *(_trained_cell(results, dataset, shots, test) for shots in CROSS_TRAIN),
+            ]
+            for test in CROSS_TEST
+        ]
+        lines += ["", f"{dataset}:", "", *table(["", *heads], rows)]
+    return lines
+
+
+def _rule_runs(results: Results, dataset: str, rule: str, test: str) -> list[Record]:
+    """A rule is not trained: under whichever K it was run, it is the same rule."""
+    for shots in (3, 1, 2):
+        own = results.of(dataset, Row(rule), shots, test_shots=test)
+        own = own or (results.of(dataset, Row(rule), int(test)) if test.isdecimal() else [])
+        if own:
+            return own
+    return []
+
+
+def _trained_cell(results: Results, dataset: str, shots: int, test: str) -> str:
+    printed = CROSS_SHOT.get((shots, test)) if dataset == CROSS_DATASET else None
+    return _cross_cell(results.of(dataset, METATKGR, shots, test_shots=test), printed)
+
+
+def _cross_cell(runs: list[Record], printed: tuple[float, ...] | None) -> str:
+    values = values_of(runs)
+    if values is None:
+        return MISSING
+    mean = values.mean(0)[[0, 1, 3]]
+    texts = [number(value) for value in mean]
+    if printed is not None:
+        pairs = zip(texts, mean, printed, strict=True)
+        texts = [f"{t} ({number(p)} {mark(float(v), p, None)})" for t, v, p in pairs]
+    return " / ".join(texts)
+
+
+@section("significance", place=60)
+def _significance(results: Results) -> list[str]:
+    found = results.against_others
+    if not found:
+        return []
+    rows = [
+        [
+            f"{c.dataset}, {c.shots}-shot",
+            c.other.label,
+            f"{c.difference:+.3f}" + (STAR if c.significant else ""),
+            f"{c.low:+.3f} to {c.high:+.3f}",
+            _p_value(c.p),
+            _p_value(c.corrected),
+        ]
+        for c in found
+    ]
+    return [
+        "",
+        "## Significance",
+        "",
+        f"MRR of {found[0].one.label} minus that of the other, filter `static`; paired over",
+        "entities and seeds, both drawn with replacement (1,000 draws); p-values corrected for all",
+        f"{len(found)} comparisons (Holm). A star: corrected p < {ALPHA}.",
+        "",
+        *table(["", "other", "difference", "95 % interval", "p", "corrected p"], rows),
+    ]
+
+
+def _p_value(p: float) -> str:
+    return "< .0001" if p < 0.0001 else number(p, 4)
+
+
+@section("calibration", place=90)
+def _calibration(results: Results) -> list[str]:
+    """How far off probabilities are, on meta-validation and on meta-test; means over seeds."""
+    rows = pivot(
+        results.rows(_SHOTS),
+        results.datasets,
+        lambda row, dataset: _calibration_cell(results.of(dataset, row, _SHOTS)),
+        only_known=True,
+    )
+    if not rows:
+        return []
+    return [
+        "",
+        *_CALIBRATION.splitlines(),
+        "",
+        *table(["", *results.datasets], rows),
+    ]
+
+
+def _calibration_cell(found: Sequence[Record]) -> str:
+    parts = [record.result.get("calibration") or {} for record in found]
+    known = [(p["fitted"], p["meta-test"]) for p in parts if p.get("fitted") and p.get("meta-test")]
+
+    def mean(values: list[float | None]) -> float | None:
+        measured = [value for value in values if value is not None]
+        return sum(measured) / len(measured) if measured else None
+
+    if not known:
+        return MISSING
+    fitted = mean([before.get("ece") for before, _ in known])
+    error, stated, correct = (
+        mean([after.get(key) for _, after in known]) for key in ("ece", "stated", "correct")
+    )
+    return f"{number(fitted)} / {number(error)} ({number(stated)}, {number(correct)})"
+
+
+@section("searches", place=100)
+def _searches(results: Results) -> list[str]:
+    """What a search for settings gained, by model and dataset."""
+    searches = results.searches
+    if not searches:
+        return []
+    by_cell = {(found["model"], found["dataset"]): found for found in searches}
+    datasets = in_papers_order(found["dataset"] for found in searches)
+    rows = pivot(
+        sorted({Row(found["model"]) for found in searches}, key=row_order),
+        datasets,
+        lambda row, dataset: _search_cell(by_cell.get((row.model, dataset))),
+    )
+    return [
+        "",
+        "## Searches for settings",
+        "",
+        "`metatkgr tune DATASET --model NAME`: MRR on **meta-validation**, 3-shot, seed 0, with",
+        "the defaults (the first trial) and with the best of the trials, whose number (pruned ones",
+        "too) is in brackets. The best settings are the preset `tuned`: rows that say so are made",
+        "with them, all others with the defaults. An en dash: not searched.",
+        "",
+        *table(["", *datasets], rows),
+    ]
+
+
+def _search_cell(found: dict[str, Any] | None) -> str:
+    if found is None or found["best"] is None:
+        return MISSING
+    first = next(trial for trial in found["all"] if trial["trial"] == 0)
+    tried = sum(count for state, count in found["trials"].items() if state != "failed")
+    before = first["mrr"] if first["state"] == "complete" else None
+    return f"{number(before)} to {number(found['best']['mrr'])} ({tried})"
+
+
+@section("times", place=110)
+def times(results: Results) -> list[str]:
+    """How long whole trainings take: the longest of the grid, and of runs with less company.
+
+    Cells of a grid share the hardware, which says little of a training alone. Files below
+    ``results/timings`` hold trainings that had few others beside them (``metatkgr reproduce 3-shot
+    --models … --workers N``, then ``python -m studies.variants OUT/cells --out FILE``): those of
+    one file ran side by side.
+    """
+    rows = pivot(
+        (METATKGR, *(Row(model) for model in BASELINES), EVIDENCE),
+        results.datasets,
+        lambda row, dataset: _times_cell(results, row, dataset),
+        only_known=True,
+    )
+    if not rows or not results.timings:
+        return []
+    return [
+        "",
+        "## Times of trainings",
+        "",
+        f"Seconds of the longest {_SHOTS}-shot training of all seeds with default settings,",
+        "`entity-split`, and its epochs, in the grid, where up to fifteen others shared the",
+        "hardware. **Bold**: the same model, one seed, with at most",
+        f"{max(run['beside'] for run in results.timings)} others beside it (`results/timings`), an "
+        "upper bound for a training alone.",
+        "",
+        *table(["", *results.datasets], rows),
+    ]
+
+
+def _times_cell(results: Results, row: Row, dataset: str) -> str:
+    """The longest of a grid, and of the timed trainings of the same model."""
+    trained = [r.training for r in results.of(dataset, row, _SHOTS) if r.training]
+    if not trained:
+        return MISSING
+    timed = [
+        run
+        for run in results.timings
+        if (run["dataset"], run["model"], run["shots"]) == (dataset, row.model, _SHOTS)
+        and run["preset"] == "default"
+        and not run["settings"]
+    ]
+    return _longest(trained) + (f"; **{_longest(timed)}**" if timed else "")
+
+
+def _longest(trained: Sequence[dict[str, Any]]) -> str:
+    training = max(trained, key=lambda training: float(training["seconds"]))
+    return f"{training['seconds']:.0f} ({training['epochs']})"
+
+
+@section("datasets", place=120)
+def _datasets(results: Results) -> list[str]:
+    """Size of the datasets, ours and the paper's, and who is new in them."""
+    if not results.statistics:
+        return []
+    rows = []
+    for found in results.statistics:
+        printed = found.get("published") or {}
+
+        def beside(key: str, found: dict[str, Any] = found, printed: Any = printed) -> str:
+            paper = f" ({printed[key]:,})" if printed.get(key) else ""
+            return f"{found[key]:,}{paper}"
+
+        rows.append(
+            [
+                found["name"],
+                beside("entities"),
+                beside("relations"),
+                beside("facts"),
+                found["time_unit"],
+                f"{found['new_entities']:,} ({found['new_share']:.1%})",
+                f"{found['few_facts']['3']:.1%}",
+                *(f"{t['tasks']:,} / {t['queries']:,}" for t in found["tasks"]),
+            ]
+        )
+    heads = ["dataset", "entities", "relations", "facts", "step", "new entities", "at most 3 facts"]
+    heads += [f"{t['shots']}-shot tasks / queries" for t in results.statistics[0]["tasks"]]
+    lines = ["", "## Datasets", "", "In brackets: the paper's count.", ""]
+    return lines + table(heads, rows)
+
+
+@section("provenance", place=150)
+def _provenance(results: Results) -> list[str]:
+    """How the numbers were made: commands, seeds, versions, hardware and settings."""
+    records = results.records
+    lines = ["", "## How these numbers were made", "", *_COMMANDS.splitlines()]
+    for title, counted in (
+        ("Versions", [", ".join(f"{k} {v}" for k, v in r.versions.items()) for r in records]),
+        ("Hardware", [r.hardware for r in records]),
+    ):
+        if counted:
+            lines += ["", f"{title}:", ""]
+            lines += [f"- {text} ({n} cells)" for text, n in sorted(Counter(counted).items())]
+    rows = _settings_rows(results)
+    if rows:
+        heads = ["model", "seeds", "seconds of training, 3-shot", "settings"]
+        lines += [
+            "",
+            "Seeds, times and settings; cells of a grid share the hardware, so the times are",
+        ]
+        lines += ["no measure of a training alone:", "", *table(heads, rows)]
+    return lines
+
+
+def _settings_rows(results: Results) -> list[list[str]]:
+    rows = []
+    for row in sorted({record.row for record in results.records if record.training}):
+        own = [record for record in results.records if record.row == row and record.training]
+        seeds = sorted({record.cell.seed for record in own})
+        seconds = []
+        for dataset in results.datasets:
+            runs = results.of(dataset, row, _SHOTS)
+            spent = [run.training["seconds"] for run in runs if run.training]
+            if spent:
+                seconds.append(f"{dataset} {sum(spent) / len(spent):.0f}")
+        different = {json.dumps(record.settings, sort_keys=True) for record in own}
+        texts = [
+            ", ".join(f"{key}={value}" for key, value in json.loads(text).items())
+            for text in sorted(different)
+        ]
+        said = texts[0] if len(texts) == 1 else "; or: ".join(texts)
+        rows.append(
+            [row.label, ", ".join(map(str, seeds)), ", ".join(seconds) or MISSING, f"`{said}`"]
+        )
+    return rows
