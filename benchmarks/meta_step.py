@@ -10,8 +10,8 @@ from torch import Tensor
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
-from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, query_loss, task_loss
-from metatkgr.models.metatkgr.encoder import EncoderSettings, initial_encoder
+from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encoder_part, task_loss
+from metatkgr.models.metatkgr.encoder import TemporalEncoder
 from metatkgr.models.metatkgr.task_batch import TaskBatch, TaskFacts
 
 __all__ = ["meta_step"]
@@ -27,15 +27,15 @@ def meta_step(work: Workload) -> list[Measurement]:
     """Inner step, query loss and second-order gradient, against plain autograd task by task."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tasks, dimension = (4, 16) if work.quick else (_TASKS, 128)
-    settings = EncoderSettings(dimension=dimension, dropout=0.0)
-    parameters = _parameters(settings, device)
+    encoder = TemporalEncoder(dimension=dimension, dropout=0.0)
+    parameters = _parameters(encoder, device)
     batch = _random_batch(tasks, device)
 
     fast, ours = best_time(
-        _timed(lambda: _batched(parameters, batch, settings), device), 1 + work.repeats
+        _timed(lambda: _batched(encoder, parameters, batch), device), 1 + work.repeats
     )
     slow, theirs = best_time(
-        _timed(lambda: _looped(parameters, batch, settings), device), work.repeats
+        _timed(lambda: _looped(encoder, parameters, batch), device), work.repeats
     )
     for key, gradient in ours.items():
         if not torch.allclose(gradient, theirs[key], rtol=1e-3, atol=1e-5):
@@ -47,7 +47,7 @@ def meta_step(work: Workload) -> list[Measurement]:
     if device.type == "cuda" and not work.quick:
         many = _random_batch(_MANY, device)
         whole, _ = best_time(
-            _timed(lambda: _batched(parameters, many, settings), device), 1 + work.repeats
+            _timed(lambda: _batched(encoder, parameters, many), device), 1 + work.repeats
         )
         note = f"{_MANY:,} tasks at once, the loop over {tasks}; {size}"
         each = Measurement("meta step per task", "s", whole / _MANY, slow / tasks, against, note)
@@ -56,37 +56,29 @@ def meta_step(work: Workload) -> list[Measurement]:
 
 
 def _batched(
-    parameters: dict[str, Tensor], batch: TaskBatch, settings: EncoderSettings
+    encoder: TemporalEncoder, parameters: dict[str, Tensor], batch: TaskBatch
 ) -> dict[str, Tensor]:
     """The gradient of the mean query loss, all tasks at once."""
-    adapted = adapt(
-        parameters,
-        batch.rows(parameters),
-        batch.support,
-        settings,
-        ranking_loss,
-        learning_rate=_RATE,
-        support_rows=batch.support_rows,
-    )
-    loss = query_loss(adapted, batch.query, settings, ranking_loss).mean()
+    adapted = adapt(encoder, parameters, batch, ranking_loss, learning_rate=_RATE)
+    loss = task_loss(encoder, adapted, batch.query, ranking_loss).mean()
     return dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
 
 
 def _looped(
-    parameters: dict[str, Tensor], batch: TaskBatch, settings: EncoderSettings
+    encoder: TemporalEncoder, parameters: dict[str, Tensor], batch: TaskBatch
 ) -> dict[str, Tensor]:
     """The same with plain autograd, one task after another."""
     rows = batch.rows(parameters)
     losses = []
     for task in range(len(batch)):
         inner = {**encoder_part(parameters), **{key: value[task] for key, value in rows.items()}}
-        fitted = task_loss(inner, _one(batch.support, task), settings, ranking_loss)
+        fitted = task_loss(encoder, inner, _one(batch.support, task), ranking_loss)
         gradients = torch.autograd.grad(fitted, list(inner.values()), create_graph=True)
         moved = {
             key: value - _RATE * gradient
             for (key, value), gradient in zip(inner.items(), gradients, strict=True)
         }
-        losses.append(task_loss(moved, _one(batch.query, task), settings, ranking_loss))
+        losses.append(task_loss(encoder, moved, _one(batch.query, task), ranking_loss))
     loss = torch.stack(losses).mean()
     return dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
 
@@ -112,12 +104,12 @@ def _timed(
     return run
 
 
-def _parameters(settings: EncoderSettings, device: torch.device) -> dict[str, Tensor]:
+def _parameters(encoder: TemporalEncoder, device: torch.device) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    parameters = initial_encoder(settings, generator)
+    parameters = {ENCODER + name: x for name, x in encoder.initial(generator).items()}
     for name, size in (("entity", _ENTITIES), ("relation", _RELATIONS)):
-        noise = torch.randn(size, settings.dimension, generator=generator)
-        parameters[name] = noise * settings.dimension**-0.5
+        noise = torch.randn(size, encoder.dimension, generator=generator)
+        parameters[name] = noise * encoder.dimension**-0.5
     return {key: value.to(device).requires_grad_() for key, value in parameters.items()}
 
 

@@ -29,8 +29,8 @@ from metatkgr.graph.layers import GrowingIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.scores import relation_vectors, score_all
-from metatkgr.models.metatkgr.adaptation import adapt, query_loss
-from metatkgr.models.metatkgr.encoder import EncoderSettings, initial_encoder
+from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, task_loss
+from metatkgr.models.metatkgr.encoder import TemporalEncoder
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 
 __all__ = ["PARTS", "WORLD", "Clock"]
@@ -120,9 +120,9 @@ def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
     tables = _tables(store)
     generator = torch.Generator().manual_seed(0)
-    settings = EncoderSettings(dimension=_DIMENSION, message="gate", dropout=0.0)
-    encoder = {k: v.requires_grad_() for k, v in initial_encoder(settings, generator).items()}
-    optimiser = torch.optim.Adam(encoder.values())
+    encoder = TemporalEncoder(dimension=_DIMENSION, message="gate", dropout=0.0)
+    layers = {ENCODER + k: v.requires_grad_() for k, v in encoder.initial(generator).items()}
+    optimiser = torch.optim.Adam(layers.values())
     tasks, rounds = 32, 8
 
     def step() -> None:
@@ -133,10 +133,10 @@ def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
             entities=index.entities,
             relations=index.relations // 2,
         )
-        rows = {key: value.requires_grad_() for key, value in batch.rows(tables).items()}
-        adapted = adapt(encoder, rows, batch.support, settings, ranking_loss, learning_rate=0.01)
+        adapted = adapt(encoder, tables | layers, batch, ranking_loss, learning_rate=0.01)
+        loss = task_loss(encoder, adapted, batch.query, ranking_loss).mean()
         optimiser.zero_grad()
-        query_loss(adapted, batch.query, settings, ranking_loss).mean().backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     for number in range(2 + rounds):

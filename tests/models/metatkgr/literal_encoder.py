@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from metatkgr.models.metatkgr.encoder import EncoderSettings
+from metatkgr.models.metatkgr.encoder import TemporalEncoder
 
 
 @dataclass
@@ -24,7 +24,7 @@ def directed_vector(table: Tensor, relation: int) -> Tensor:
 
 
 def literal_encode(
-    parameters: dict[str, Tensor], settings: EncoderSettings, node: Node, layer: int
+    parameters: dict[str, Tensor], encoder: TemporalEncoder, node: Node, layer: int
 ) -> Tensor:
     if layer == 0:
         return parameters["entity"][node.entity]
@@ -34,21 +34,21 @@ def literal_encode(
             for part in ("root", "neighbour", "relation", "time")
         ]
     )
-    if settings.message == "gate":
-        W = parameters["encoder.gate"][layer - 1] * torch.eye(settings.dimension)
+    if encoder.message == "gate":
+        W = parameters["encoder.gate"][layer - 1] * torch.eye(encoder.dimension)
     else:
         W = parameters["encoder.weight"][layer - 1]
-    root = literal_encode(parameters, settings, node, layer - 1)
+    root = literal_encode(parameters, encoder, node, layer - 1)
     scores, messages = [], []
     for relation, age, neighbour in node.neighbours:
-        vector = literal_encode(parameters, settings, neighbour, layer - 1)
+        vector = literal_encode(parameters, encoder, neighbour, layer - 1)
         angle = age * parameters["encoder.frequency"] + parameters["encoder.phase"]
-        phi = torch.cos(angle) / math.sqrt(settings.dimension)
+        phi = torch.cos(angle) / math.sqrt(encoder.dimension)
         q = a @ torch.cat([root, vector, directed_vector(parameters["relation"], relation), phi])
-        if settings.attention == "leaky" and q < 0:
+        if encoder.attention == "leaky" and q < 0:
             q = 0.2 * q
         scores.append(q)
-        if settings.message != "printed":
+        if encoder.message != "printed":
             vector = vector - directed_vector(parameters["relation"], relation) - root
         messages.append(vector @ W)
     output = torch.zeros_like(root)
@@ -57,19 +57,19 @@ def literal_encode(
         weights = weights / weights.sum()
         for weight, message in zip(weights, messages, strict=True):
             output = output + weight * message
-    if settings.message == "printed":
+    if encoder.message == "printed":
         output = output.clamp(min=0)
-    return output + root if settings.self_term else output
+    return output + root if encoder.self_term else output
 
 
 def random_parameters(
-    settings: EncoderSettings, entities: int, relations: int, dtype: torch.dtype = torch.float32
+    encoder: TemporalEncoder, entities: int, relations: int, dtype: torch.dtype = torch.float32
 ) -> dict[str, Tensor]:
     """Parameters far from zero everywhere, so that every one of them matters."""
     generator = torch.Generator().manual_seed(3)
-    layers, d = settings.layers, settings.dimension
+    layers, d = encoder.layers, encoder.dimension
     shapes: dict[str, tuple[int, ...]] = {"entity": (entities, d), "relation": (relations, d)}
-    if settings.message == "gate":
+    if encoder.message == "gate":
         shapes["encoder.gate"] = (layers, 1)
     else:
         shapes["encoder.weight"] = (layers, d, d)

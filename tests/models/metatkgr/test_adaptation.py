@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ from torch import Tensor
 from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.neighbourhood import grow
-from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part, query_loss
-from metatkgr.models.metatkgr.encoder import EncoderSettings, encode
+from metatkgr.models.metatkgr.adaptation import adapt, encode, encoder_part, task_loss
+from metatkgr.models.metatkgr.encoder import TemporalEncoder
 from metatkgr.models.metatkgr.task_batch import TaskBatch, TaskFacts, localise
 
 ENTITIES, RELATIONS, STEPS, BUDGET, TASKS = 12, 3, 20, 4, 4
@@ -109,15 +110,15 @@ def padded(tasks: list[list[Fact]], more: int = 0) -> PaddedFacts:
 def literal_loss(
     parameters: dict[str, Tensor],
     facts: list[Fact],
-    settings: EncoderSettings,
+    encoder: TemporalEncoder,
     loss: partial[Tensor],
 ) -> Tensor:
     """The loss of one task, fact by fact, on the global tables."""
 
     def score(fact: Fact, other: int) -> Tensor:
-        depth = settings.layers
-        h = literal_encode(parameters, settings, node(fact.entity, fact.time, True, depth), depth)
-        x = literal_encode(parameters, settings, node(other, fact.time, False, depth), depth)
+        depth = encoder.layers
+        h = literal_encode(parameters, encoder, node(fact.entity, fact.time, True, depth), depth)
+        x = literal_encode(parameters, encoder, node(other, fact.time, False, depth), depth)
         return -((h + directed_vector(parameters["relation"], fact.relation) - x) ** 2).sum()
 
     options = loss.keywords
@@ -137,7 +138,7 @@ def literal_loss(
 def literal_adapt(
     parameters: dict[str, Tensor],
     facts: list[Fact],
-    settings: EncoderSettings,
+    encoder: TemporalEncoder,
     loss: partial[Tensor],
     steps: int,
     second_order: bool,
@@ -146,7 +147,7 @@ def literal_adapt(
     moved = dict(parameters)
     for _ in range(steps):
         gradients = torch.autograd.grad(
-            literal_loss(moved, facts, settings, loss),
+            literal_loss(moved, facts, encoder, loss),
             list(moved.values()),
             create_graph=True,
             allow_unused=True,
@@ -171,31 +172,29 @@ def build(layers: int = 1, more: int = 0) -> tuple[TaskBatch, list[list[Fact]], 
     return batch, support, query
 
 
-def differentiable(settings: EncoderSettings, dtype: torch.dtype) -> dict[str, Tensor]:
-    parameters = random_parameters(settings, ENTITIES, RELATIONS, dtype)
+def differentiable(encoder: TemporalEncoder, dtype: torch.dtype) -> dict[str, Tensor]:
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS, dtype)
     return {key: value.requires_grad_() for key, value in parameters.items()}
 
 
 def outer_loss(
     parameters: dict[str, Tensor],
     batch: TaskBatch,
-    settings: EncoderSettings,
+    encoder: TemporalEncoder,
     loss: partial[Tensor],
     steps: int = 1,
     second_order: bool = True,
 ) -> Tensor:
     adapted = adapt(
+        encoder,
         parameters,
-        batch.rows(parameters),
-        batch.support,
-        settings,
+        batch,
         loss,
         learning_rate=RATE,
         steps=steps,
         second_order=second_order,
-        support_rows=batch.support_rows,
     )
-    return query_loss(adapted, batch.query, settings, loss).sum()
+    return task_loss(encoder, adapted, batch.query, loss).sum()
 
 
 def test_localise_numbers_the_ids_of_each_task_like_a_loop_does() -> None:
@@ -280,20 +279,13 @@ def test_a_batch_that_is_split_has_the_losses_of_the_whole_and_is_no_wider_than_
     layers: int,
 ) -> None:
     batch, support, query = build(layers)
-    settings = EncoderSettings(dimension=4, layers=layers)
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder = TemporalEncoder(dimension=4, layers=layers)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
 
     def losses(tasks: TaskBatch) -> Tensor:
-        options = (settings, ranking(loss="softmax"))
-        adapted = adapt(
-            parameters,
-            tasks.rows(parameters),
-            tasks.support,
-            *options,
-            learning_rate=RATE,
-            support_rows=tasks.support_rows,
-        )
-        return query_loss(adapted, tasks.query, *options)
+        loss = ranking(loss="softmax")
+        adapted = adapt(encoder, parameters, tasks, loss, learning_rate=RATE)
+        return task_loss(encoder, adapted, tasks.query, loss)
 
     sizes = [2, 0, 1, TASKS - 3]
     pieces = batch.split(sizes)
@@ -310,14 +302,14 @@ def test_a_batch_that_is_split_has_the_losses_of_the_whole_and_is_no_wider_than_
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_grown_tree_encodes_global_roots_like_the_literal_loop(layers: int) -> None:
-    settings = EncoderSettings(dimension=4, layers=layers)
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder = TemporalEncoder(dimension=4, layers=layers)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     entity, time = torch.arange(ENTITIES), torch.arange(ENTITIES) + 3
     for own in (False, True):
-        found = encode(parameters, settings, grow(sample, entity, time, layers=layers, own=own))
+        found = encode(encoder, parameters, grow(sample, entity, time, layers=layers, own=own))
         for e in range(ENTITIES):
             root = node(e, e + 3, own, layers)
-            expected = literal_encode(parameters, settings, root, layers)
+            expected = literal_encode(parameters, encoder, root, layers)
             torch.testing.assert_close(found[e], expected, atol=1e-5, rtol=1e-5)
 
 
@@ -327,25 +319,23 @@ def test_a_grown_tree_encodes_global_roots_like_the_literal_loop(layers: int) ->
 def test_the_batched_inner_step_equals_a_loop_over_entities(
     loss: str, layers: int, steps: int, second_order: bool
 ) -> None:
-    settings = EncoderSettings(dimension=3, layers=layers)
+    encoder = TemporalEncoder(dimension=3, layers=layers)
     losses = ranking(loss=loss, reduction="sum" if loss == "hinge" else "mean")
-    parameters = differentiable(settings, torch.float64)
+    parameters = differentiable(encoder, torch.float64)
     batch, support, query = build(layers)
     adapted = adapt(
+        encoder,
         parameters,
-        batch.rows(parameters),
-        batch.support,
-        settings,
+        batch,
         losses,
         learning_rate=RATE,
         steps=steps,
         second_order=second_order,
-        support_rows=batch.support_rows,
     )
-    found = query_loss(adapted, batch.query, settings, losses)
+    found = task_loss(encoder, adapted, batch.query, losses)
     expected = []
     for t in range(TASKS):
-        one = literal_adapt(parameters, support[t], settings, losses, steps, second_order)
+        one = literal_adapt(parameters, support[t], encoder, losses, steps, second_order)
         for key in encoder_part(parameters):
             torch.testing.assert_close(adapted[key][t], one[key], atol=1e-5, rtol=1e-5)
         for key, ids, mask in (
@@ -354,7 +344,7 @@ def test_the_batched_inner_step_equals_a_loop_over_entities(
         ):
             moved, wanted = adapted[key][t][mask[t]], one[key][ids[t][mask[t]]]
             torch.testing.assert_close(moved, wanted, atol=1e-5, rtol=1e-5)
-        expected.append(literal_loss(one, query[t], settings, losses))
+        expected.append(literal_loss(one, query[t], encoder, losses))
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=1e-5)
     values = list(parameters.values())
     ours = torch.autograd.grad(found.sum(), values)
@@ -365,11 +355,11 @@ def test_the_batched_inner_step_equals_a_loop_over_entities(
 
 @pytest.mark.parametrize("attention", ["printed", "leaky"])
 def test_finite_differences_confirm_the_second_order_outer_gradient(attention: str) -> None:
-    settings = EncoderSettings(dimension=3, attention=attention)
+    encoder = TemporalEncoder(dimension=3, attention=attention)
     losses = ranking()
-    parameters = differentiable(settings, torch.float64)
+    parameters = differentiable(encoder, torch.float64)
     batch, _, _ = build()
-    value = outer_loss(parameters, batch, settings, losses, steps=2)
+    value = outer_loss(parameters, batch, encoder, losses, steps=2)
     exact = dict(
         zip(parameters, torch.autograd.grad(value, list(parameters.values())), strict=True)
     )
@@ -381,7 +371,7 @@ def test_finite_differences_confirm_the_second_order_outer_gradient(attention: s
             for sign in (1, -1):
                 moved[key].view(-1)[index] = tensor.detach().view(-1)[index] + sign * step
                 with torch.no_grad():
-                    ends.append(float(outer_loss(moved, batch, settings, losses, steps=2)))
+                    ends.append(float(outer_loss(moved, batch, encoder, losses, steps=2)))
             slope = (ends[0] - ends[1]) / (2 * step)
             found = float(exact[key].view(-1)[index])
             assert found == pytest.approx(slope, rel=1e-5, abs=1e-6)
@@ -390,12 +380,12 @@ def test_finite_differences_confirm_the_second_order_outer_gradient(attention: s
 
 
 def test_the_first_order_gradient_differs_from_the_second_order_one() -> None:
-    settings, losses = EncoderSettings(dimension=4), ranking()
-    parameters = differentiable(settings, torch.float64)
+    encoder, losses = TemporalEncoder(dimension=4), ranking()
+    parameters = differentiable(encoder, torch.float64)
     batch, _, _ = build()
     values, gradients = [], []
     for second_order in (True, False):
-        value = outer_loss(parameters, batch, settings, losses, second_order=second_order)
+        value = outer_loss(parameters, batch, encoder, losses, second_order=second_order)
         values.append(float(value.detach()))
         gradients.append(torch.autograd.grad(value, parameters["encoder.weight"])[0])
     assert values[0] == pytest.approx(values[1])
@@ -403,43 +393,57 @@ def test_the_first_order_gradient_differs_from_the_second_order_one() -> None:
 
 
 def test_wider_padding_changes_neither_loss_nor_gradient() -> None:
-    settings, losses = EncoderSettings(dimension=4), ranking(loss="hinge", reduction="sum")
-    parameters = differentiable(settings, torch.float64)
+    encoder, losses = TemporalEncoder(dimension=4), ranking(loss="hinge", reduction="sum")
+    parameters = differentiable(encoder, torch.float64)
     results = []
     for more in (0, 3):
-        value = outer_loss(parameters, build(more=more)[0], settings, losses)
+        value = outer_loss(parameters, build(more=more)[0], encoder, losses)
         results.append([value, *torch.autograd.grad(value, list(parameters.values()))])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_knowing_the_rows_of_the_support_changes_nothing() -> None:
-    settings, losses = EncoderSettings(dimension=4), ranking()
-    parameters = differentiable(settings, torch.float64)
+    encoder, losses = TemporalEncoder(dimension=4), ranking()
+    parameters = differentiable(encoder, torch.float64)
     batch, _, _ = build()
-    rows = batch.rows(parameters)
+    width = batch.entity_ids.shape[1]
     known, unknown = (
-        adapt(parameters, rows, batch.support, settings, losses, learning_rate=RATE, support_rows=n)
-        for n in (batch.support_rows, None)
+        adapt(encoder, parameters, tasks, losses, learning_rate=RATE)
+        for tasks in (batch, replace(batch, support_rows=width))
     )
     for key, value in known.items():
         torch.testing.assert_close(value, unknown[key])
 
 
 def test_rows_that_nothing_reads_have_no_gradient_and_do_not_move() -> None:
-    settings, losses = EncoderSettings(dimension=4), ranking()
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder, losses = TemporalEncoder(dimension=4), ranking()
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     batch, _, _ = build()
-    rows = {key: value.requires_grad_() for key, value in batch.rows(parameters).items()}
-    adapted = adapt(parameters, rows, batch.support, settings, losses, learning_rate=RATE)
-    value = query_loss(adapted, batch.query, settings, losses).sum()
-    gradients = torch.autograd.grad(value, list(rows.values()))
+    # Tables in which every row of every task is one of its own.
+    tables = {
+        key: value.flatten(0, 1).requires_grad_() for key, value in batch.rows(parameters).items()
+    }
+    rows = {
+        "entity": torch.arange(batch.entity_ids.numel()).view_as(batch.entity_ids),
+        "relation": torch.arange(batch.relation_ids.numel()).view_as(batch.relation_ids),
+    }
+    batch = replace(
+        batch,
+        entity_ids=rows["entity"],
+        relation_ids=rows["relation"],
+        support_rows=batch.entity_ids.shape[1],
+    )
+    adapted = adapt(encoder, parameters | tables, batch, losses, learning_rate=RATE)
+    value = task_loss(encoder, adapted, batch.query, losses).sum()
+    gradients = torch.autograd.grad(value, list(tables.values()))
     masks = (batch.entity_mask, batch.relation_mask)
-    for (key, row), gradient, mask in zip(rows.items(), gradients, masks, strict=True):
-        assert (~mask).any()
-        assert not gradient[~mask].any()
-        assert torch.equal(adapted[key][~mask], row[~mask])
-        assert gradient[mask].any()
+    for (key, table), gradient, mask in zip(tables.items(), gradients, masks, strict=True):
+        unread, read = rows[key][~mask], rows[key][mask]
+        assert len(unread)
+        assert not gradient[unread].any()
+        assert torch.equal(adapted[key][~mask], table[unread])
+        assert gradient[read].any()
 
 
 def hide(facts: TaskFacts) -> TaskFacts:
@@ -451,16 +455,15 @@ def hide(facts: TaskFacts) -> TaskFacts:
 @pytest.mark.parametrize("self_term", [False, True])
 @pytest.mark.parametrize("loss", ["hinge", "softmax"])
 def test_supports_without_facts_or_neighbours_give_no_nan(loss: str, self_term: bool) -> None:
-    settings = EncoderSettings(dimension=4, self_term=self_term)
+    encoder = TemporalEncoder(dimension=4, self_term=self_term)
     losses = ranking(loss=loss)
-    parameters = differentiable(settings, torch.float32)
+    parameters = differentiable(encoder, torch.float32)
     batch, _, _ = build()
     empty = batch.support._replace(mask=torch.zeros_like(batch.support.mask))
     for support in (empty, hide(batch.support)):
-        adapted = adapt(
-            parameters, batch.rows(parameters), support, settings, losses, learning_rate=RATE
-        )
-        value = query_loss(adapted, hide(batch.query), settings, losses).sum()
+        fitted = replace(batch, support=support)
+        adapted = adapt(encoder, parameters, fitted, losses, learning_rate=RATE)
+        value = task_loss(encoder, adapted, hide(batch.query), losses).sum()
         gradients = torch.autograd.grad(value, list(parameters.values()))
         assert all(x.isfinite().all() for x in (value, *gradients, *adapted.values()))
         if support is empty:
@@ -469,44 +472,33 @@ def test_supports_without_facts_or_neighbours_give_no_nan(loss: str, self_term: 
 
 
 def test_no_steps_adapt_nothing_and_a_negative_number_is_an_error() -> None:
-    settings, losses = EncoderSettings(dimension=4), ranking()
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder, losses = TemporalEncoder(dimension=4), ranking()
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     batch, _, _ = build()
-    rows = batch.rows(parameters)
-    same = adapt(
-        parameters,
-        rows,
-        batch.support,
-        settings,
-        losses,
-        learning_rate=RATE,
-        steps=0,
-        support_rows=batch.support_rows,
-    )
-    assert torch.equal(same["entity"], rows["entity"])
+    same = adapt(encoder, parameters, batch, losses, learning_rate=RATE, steps=0)
+    assert torch.equal(same["entity"], batch.rows(parameters)["entity"])
     assert same["encoder.phase"].shape == (TASKS, 4)
-    assert query_loss(same, batch.query, settings, losses).shape == (TASKS,)
+    assert task_loss(encoder, same, batch.query, losses).shape == (TASKS,)
     with pytest.raises(ValueError, match="-1 inner steps"):
-        adapt(parameters, rows, batch.support, settings, losses, learning_rate=RATE, steps=-1)
+        adapt(encoder, parameters, batch, losses, learning_rate=RATE, steps=-1)
 
 
 def test_dropout_in_the_inner_step_follows_the_generator() -> None:
-    settings, losses = EncoderSettings(dimension=8), ranking()
-    parameters = differentiable(settings, torch.float32)
+    encoder, losses = TemporalEncoder(dimension=8), ranking()
+    parameters = differentiable(encoder, torch.float32)
     batch, _, _ = build()
 
     def value(seed: int | None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         adapted = adapt(
+            encoder,
             parameters,
-            batch.rows(parameters),
-            batch.support,
-            settings,
+            batch,
             losses,
             learning_rate=RATE,
             generator=generator,
         )
-        return query_loss(adapted, batch.query, settings, losses, generator=generator).sum()
+        return task_loss(encoder, adapted, batch.query, losses, generator=generator).sum()
 
     assert torch.equal(value(1), value(1))
     assert not torch.equal(value(1), value(2))
@@ -516,18 +508,16 @@ def test_dropout_in_the_inner_step_follows_the_generator() -> None:
 
 
 def test_adapted_encodings_are_those_of_each_task_alone() -> None:
-    settings, losses = EncoderSettings(dimension=4), ranking()
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder, losses = TemporalEncoder(dimension=4), ranking()
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     batch, support, query = build()
-    adapted = adapt(
-        parameters, batch.rows(parameters), batch.support, settings, losses, learning_rate=RATE
-    )
-    found = encode_tasks(adapted, settings, batch.query.roots)
+    adapted = adapt(encoder, parameters, batch, losses, learning_rate=RATE)
+    found = encode(encoder, adapted, batch.query.roots)
     assert not found.requires_grad
     for value in parameters.values():
         value.requires_grad_()
     for t in range(TASKS):
-        one = literal_adapt(parameters, support[t], settings, losses, 1, True)
+        one = literal_adapt(parameters, support[t], encoder, losses, 1, True)
         for f, fact in enumerate(query[t]):
-            expected = literal_encode(one, settings, node(fact.entity, fact.time, True, 1), 1)
+            expected = literal_encode(one, encoder, node(fact.entity, fact.time, True, 1), 1)
             torch.testing.assert_close(found[t, f, 0], expected, atol=1e-5, rtol=1e-5)

@@ -62,7 +62,7 @@ def test_intervals_go_from_near_to_far_and_hold_every_query_once() -> None:
         last = batch.interval
         drawn = phase._draw_queries(batch, generator)
         inside = drawn.time[drawn.mask].numpy() - time.min()
-        assert (inside * phase.intervals // span == batch.interval).all()
+        assert (inside * len(phase.queries) // span == batch.interval).all()
         seen += int(drawn.mask.sum())
     assert last == 2
     assert seen == len(tasks.answers)
@@ -111,7 +111,7 @@ def test_the_logged_bound_is_the_loss_of_the_full_variant_and_the_term_is_a_swit
         expected = loss.logged["bound"] if regularised else loss.logged["empirical"]
         assert float(loss.value.detach()) == pytest.approx(float(expected), rel=1e-5)
         assert float(loss.logged["kl"]) == 0.0
-        assert phase.intervals == (1 if variant == "static-maml" else 3)
+        assert len(phase.queries) == (1 if variant == "static-maml" else 3)
 
 
 @pytest.mark.parametrize("stage", ["background", "meta"])

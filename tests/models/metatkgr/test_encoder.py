@@ -14,7 +14,9 @@ from metatkgr.models import create
 from metatkgr.models.common.few_shot import ranking_loss
 from metatkgr.models.common.neighbourhood import Hop, Tree, encode_time
 from metatkgr.models.common.scores import relation_vectors, score_all, translation_score
-from metatkgr.models.metatkgr.encoder import EncoderSettings, encode, initial_encoder
+from metatkgr.models.metatkgr.adaptation import ENCODER, encode
+from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.model import MetaTKGR
 
 ENTITIES, RELATIONS, AGES = 9, 3, torch.tensor([-2.0, 0.5, 1.0, 3.0, 40.0])
 
@@ -61,26 +63,42 @@ def to_tree(nodes: list[Node], depth: int, budget: int, shape: tuple[int, ...]) 
 def test_the_encoder_equals_a_literal_loop_over_neighbours(
     layers: int, attention: str, message: str, self_term: bool
 ) -> None:
-    settings = EncoderSettings(
+    encoder = TemporalEncoder(
         dimension=5, layers=layers, attention=attention, message=message, self_term=self_term
     )
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     draw = random.Random(layers)
     nodes = [Node(4), *(random_node(draw, layers, 3) for _ in range(11))]
-    expected = torch.stack([literal_encode(parameters, settings, n, layers) for n in nodes])
+    expected = torch.stack([literal_encode(parameters, encoder, n, layers) for n in nodes])
     for budget in (3, 5):  # more padding changes nothing
-        found = encode(parameters, settings, to_tree(nodes, layers, budget, (3, 4)))
+        found = encode(encoder, parameters, to_tree(nodes, layers, budget, (3, 4)))
         torch.testing.assert_close(found.reshape(12, 5), expected, atol=1e-5, rtol=1e-5)
     assert expected.abs().sum() > 1
 
 
+def test_with_parameters_of_its_own_it_encodes_as_with_the_same_ones_handed_in() -> None:
+    model = create("metatkgr", {"dimension": 6, "message": "printed"})
+    assert isinstance(model, MetaTKGR)
+    model.build(ENTITIES, RELATIONS, torch.Generator().manual_seed(2))
+    names = dict(model.encoder.named_parameters())
+    assert sorted(model.state_dict()) == sorted(
+        ["entity", "relation", *(ENCODER + n for n in names)]
+    )
+    tree = to_tree([random_node(random.Random(4), 1, 4)], 1, 4, (1,))
+    own = model.encoder(model.entity, model.relation, tree)
+    assert torch.equal(own, encode(model.encoder, model.weights, tree))
+    others = random_parameters(model.encoder, ENTITIES, RELATIONS)
+    assert not torch.equal(own, encode(model.encoder, others, tree))
+    assert torch.equal(own, model.encoder(model.entity, model.relation, tree))
+
+
 @pytest.mark.parametrize("self_term", [False, True])
 def test_an_entity_without_neighbours_is_its_self_term_or_zero(self_term: bool) -> None:
-    settings = EncoderSettings(dimension=4, self_term=self_term)
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder = TemporalEncoder(dimension=4, self_term=self_term)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     for value in parameters.values():
         value.requires_grad_()
-    found = encode(parameters, settings, to_tree([Node(2), Node(5)], 1, 3, (2,)))
+    found = encode(encoder, parameters, to_tree([Node(2), Node(5)], 1, 3, (2,)))
     expected = parameters["entity"][[2, 5]] if self_term else torch.zeros(2, 4)
     assert torch.equal(found, expected)
     found.square().sum().backward()
@@ -93,45 +111,45 @@ def test_the_printed_attention_cancels_the_root_and_the_leaky_one_does_not() -> 
     tree = to_tree(nodes, 1, 4, (8,))
     change = {}
     for attention in ("printed", "leaky"):
-        settings = EncoderSettings(dimension=6, attention=attention, self_term=False)
-        parameters = random_parameters(settings, ENTITIES, RELATIONS)
-        before = encode(parameters, settings, tree)
+        encoder = TemporalEncoder(dimension=6, attention=attention, self_term=False)
+        parameters = random_parameters(encoder, ENTITIES, RELATIONS)
+        before = encode(encoder, parameters, tree)
         parameters["encoder.attention_root"] = -3 * parameters["encoder.attention_root"]
-        change[attention] = float((encode(parameters, settings, tree) - before).abs().max())
+        change[attention] = float((encode(encoder, parameters, tree) - before).abs().max())
     assert change["printed"] < 1e-5
     assert change["leaky"] > 1e-2
 
 
 def test_half_precision_masks_without_overflow() -> None:
-    settings = EncoderSettings(dimension=4, self_term=False)
-    parameters = random_parameters(settings, ENTITIES, RELATIONS, torch.bfloat16)
+    encoder = TemporalEncoder(dimension=4, self_term=False)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS, torch.bfloat16)
     tree = to_tree([Node(1), Node(2, [(0, 1.0, Node(3))])], 1, 2, (2,))
-    found = encode(parameters, settings, tree._replace(ages=AGES.bfloat16()))
+    found = encode(encoder, parameters, tree._replace(ages=AGES.bfloat16()))
     assert found.isfinite().all()
     assert not found[0].any()
 
 
 def test_dropout_is_off_without_a_generator_and_keeps_the_expectation_with_one() -> None:
-    settings = EncoderSettings(dimension=6, dropout=0.5, self_term=False)
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder = TemporalEncoder(dimension=6, dropout=0.5, self_term=False)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     # A positive identity: ReLU then leaves the message as it is.
     parameters["encoder.weight"] = torch.eye(6)[None]
     parameters["entity"] = parameters["entity"].abs()
     nodes = [random_node(random.Random(seed), 1, 4) for seed in range(6)]
     tree = to_tree(nodes, 1, 4, (6,))
-    plain = encode(parameters, settings, tree)
-    assert torch.equal(plain, encode(parameters, settings, tree))
+    plain = encode(encoder, parameters, tree)
+    assert torch.equal(plain, encode(encoder, parameters, tree))
     generator = torch.Generator().manual_seed(0)
     drawn = torch.stack(
-        [encode(parameters, settings, tree, generator=generator) for _ in range(2000)]
+        [encode(encoder, parameters, tree, generator=generator) for _ in range(2000)]
     )
     assert (drawn[:, plain > 0] == 0).float().mean() == pytest.approx(0.5, abs=0.02)
     torch.testing.assert_close(drawn.mean(0), plain, atol=0.1, rtol=0.1)
 
 
 def test_dropout_differs_between_tasks_under_vmap_and_repeats_with_the_seed() -> None:
-    settings = EncoderSettings(dimension=8, self_term=False)
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder = TemporalEncoder(dimension=8, self_term=False)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     nodes = [Node(1, [(0, 1.0, Node(2)), (4, 3.0, Node(3))])] * 5
     tree = to_tree(nodes, 1, 2, (5,))
 
@@ -140,7 +158,7 @@ def test_dropout_differs_between_tasks_under_vmap_and_repeats_with_the_seed() ->
 
         def loss(values: dict[str, Tensor], entity: Tensor, hop: Hop) -> Tensor:
             one = Tree(entity, AGES, (hop,))
-            return encode(values, settings, one, generator=generator).square().sum()
+            return encode(encoder, values, one, generator=generator).square().sum()
 
         each = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
         return each(parameters, tree.entity, tree.hops[0])["encoder.weight"]
@@ -165,19 +183,19 @@ def test_the_time_encoding_is_a_scaled_cosine() -> None:
 
 
 def test_initial_parameters_have_their_shapes_and_follow_the_generator() -> None:
-    settings = EncoderSettings(dimension=8, layers=2)
-    one, two = (initial_encoder(settings, torch.Generator().manual_seed(5)) for _ in range(2))
+    encoder = TemporalEncoder(dimension=8, layers=2)
+    one, two = (encoder.initial(torch.Generator().manual_seed(5)) for _ in range(2))
     assert {key: tuple(value.shape) for key, value in one.items()} == {
-        "encoder.weight": (2, 8, 8),
-        "encoder.attention_root": (2, 8),
-        "encoder.attention_neighbour": (2, 8),
-        "encoder.attention_relation": (2, 8),
-        "encoder.attention_time": (2, 8),
-        "encoder.frequency": (8,),
-        "encoder.phase": (8,),
+        "weight": (2, 8, 8),
+        "attention_root": (2, 8),
+        "attention_neighbour": (2, 8),
+        "attention_relation": (2, 8),
+        "attention_time": (2, 8),
+        "frequency": (8,),
+        "phase": (8,),
     }
     assert all(torch.equal(one[key], two[key]) for key in one)
-    ratios = one["encoder.frequency"][1:] / one["encoder.frequency"][:-1]
+    ratios = one["frequency"][1:] / one["frequency"][:-1]
     torch.testing.assert_close(ratios, ratios[:1].expand(7))
 
 
@@ -186,7 +204,7 @@ def test_initial_parameters_have_their_shapes_and_follow_the_generator() -> None
 )
 def test_settings_out_of_range_are_errors_that_name_the_value(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=str(next(iter(wrong.values())))):
-        EncoderSettings(**wrong)  # type: ignore[arg-type]
+        create("metatkgr", wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"loss": "l2"}, {"margin": 0.0}, {"reduction": "max"}])
@@ -196,10 +214,10 @@ def test_loss_settings_out_of_range_are_errors(wrong: dict[str, object]) -> None
 
 
 def test_a_tree_lower_than_the_layers_is_an_error() -> None:
-    settings = EncoderSettings(dimension=4, layers=2)
-    parameters = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder = TemporalEncoder(dimension=4, layers=2)
+    parameters = random_parameters(encoder, ENTITIES, RELATIONS)
     with pytest.raises(ValueError, match="1 hops"):
-        encode(parameters, settings, to_tree([Node(0)], 1, 2, (1,)))
+        encode(encoder, parameters, to_tree([Node(0)], 1, 2, (1,)))
 
 
 def test_scores_of_pairs_and_of_all_candidates_equal_the_literal_distance() -> None:
@@ -253,17 +271,20 @@ def test_the_loss_equals_a_loop_over_facts_and_negatives(loss: str, reduction: s
 
 
 def test_residual_messages_begin_with_the_table_and_vanish_for_true_translations() -> None:
-    settings = EncoderSettings(dimension=4, message="residual")
-    tables = random_parameters(settings, ENTITIES, RELATIONS)
+    encoder = TemporalEncoder(dimension=4, message="residual")
+    tables = random_parameters(encoder, ENTITIES, RELATIONS)
     tree = to_tree([random_node(random.Random(1), 1, 4)], 1, 4, (1,))
-    fresh = initial_encoder(settings, torch.Generator().manual_seed(0))
+    fresh = {
+        ENCODER + name: value
+        for name, value in encoder.initial(torch.Generator().manual_seed(0)).items()
+    }
     parameters = {**tables, **fresh}
-    assert torch.equal(encode(parameters, settings, tree), tables["entity"][tree.entity])
+    assert torch.equal(encode(encoder, parameters, tree), tables["entity"][tree.entity])
     # every neighbour is exactly where root + relation leads: nobody has anything to say
     root = tables["entity"][1]
     exact = tables["entity"].clone()
     exact[2], exact[3] = root + tables["relation"][0], root - tables["relation"][1]
     old, young = AGES.tolist()[:2]
     node = Node(1, [(0, old, Node(2)), (1 + RELATIONS, young, Node(3))])
-    found = encode({**tables, "entity": exact}, settings, to_tree([node], 1, 3, (1,)))
+    found = encode(encoder, {**tables, "entity": exact}, to_tree([node], 1, 3, (1,)))
     torch.testing.assert_close(found[0], root)

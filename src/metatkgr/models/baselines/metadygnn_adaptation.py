@@ -55,7 +55,7 @@ def in_intervals(facts: PaddedFacts, intervals: int) -> tuple[PaddedFacts, int]:
 def task_tree(sample: SampleNeighbours, entity: Tensor, time: Tensor, *, own: bool) -> Tree:
     """Two hops around (T, n) roots, in global ids."""
     tree = grow(sample, entity.reshape(-1), time.reshape(-1), layers=LAYERS, own=own)
-    return tree.each(lambda column: column.reshape(*entity.shape, *column.shape[1:]))
+    return tree.reshape(entity.shape)
 
 
 def part_of_tree(tree: Tree, rows: slice) -> Tree:

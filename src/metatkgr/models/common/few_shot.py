@@ -1,9 +1,9 @@
-"""Few-shot tasks as padded tensors: the supports and queries of T new entities, and their loss."""
+"""Few-shot tasks as padded tensors: supports and queries of T new entities, their loss, a step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,17 +14,18 @@ from metatkgr.data.visibility import Supports
 from metatkgr.graph.negatives import fixed_negatives
 
 __all__ = [
-    "LOSSES",
-    "REDUCTIONS",
     "FactTable",
+    "LossKind",
     "PaddedFacts",
     "RankingLoss",
+    "Reduction",
     "SupportTable",
+    "inner_step",
     "ranking_loss",
 ]
 
-LOSSES = ("hinge", "softmax")
-REDUCTIONS = ("sum", "mean")
+LossKind = Literal["hinge", "softmax"]
+Reduction = Literal["sum", "mean"]
 
 RankingLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """What :func:`ranking_loss` is once its options are chosen."""
@@ -125,6 +126,18 @@ class FactTable:
         row = torch.where(mask, first + ordinal, len(self))
         return tuple(column[row] for column in self._columns)
 
+    def padded(self, entity: Tensor) -> tuple[Tensor, ...]:
+        """All facts of (T,) entities.
+
+        Returns:
+            Entity, relation, answer, time and mask, (T, F) each, where F is at least 1.
+        """
+        count = self.counts(entity)
+        width = max(int(count.max()), 1) if len(entity) else 1
+        ordinal = torch.arange(width).expand(len(entity), width)
+        mask = ordinal < count.unsqueeze(1)
+        return *self.pick(entity, ordinal, mask), mask
+
 
 class SupportTable:
     """The supports as padded facts, ready to be picked by entity.
@@ -142,11 +155,8 @@ class SupportTable:
 
     def pick(self, entity: Tensor) -> PaddedFacts:
         """The supports of (T,) entities, on the CPU; an entity without one has no fact."""
-        count = self.facts.counts(entity)
-        width = max(int(count.max()), 1) if len(entity) else 1
-        ordinal = torch.arange(width).expand(len(entity), width)
-        mask = ordinal < count.unsqueeze(1)
-        owner, relation, answer, time = self.facts.pick(entity, ordinal, mask)
+        owner, relation, answer, time, mask = self.facts.padded(entity)
+        ordinal = torch.arange(mask.shape[1]).expand(mask.shape)
         wrong = fixed_negatives(owner, ordinal, self.negatives, self.entities)
         usable = (wrong != answer.unsqueeze(-1)) & mask.unsqueeze(-1)
         return PaddedFacts(owner, relation, answer, wrong, usable, time, mask)
@@ -158,9 +168,9 @@ def ranking_loss(
     mask: Tensor,
     negative_mask: Tensor,
     *,
-    loss: str = "softmax",
+    loss: LossKind = "softmax",
     margin: float = 1.0,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """The loss of F facts with n negatives each: it lifts the answer's score above wrong answers'.
 
@@ -178,10 +188,6 @@ def ranking_loss(
     Returns:
         (...) summed or averaged over the facts; zero where none counts.
     """
-    if loss not in LOSSES:
-        raise ValueError(f"loss is {loss!r}; give one of {LOSSES}")
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction is {reduction!r}; give one of {REDUCTIONS}")
     if loss == "hinge":
         violation = torch.relu(margin - positive.unsqueeze(-1) + negative)
         each = (violation * negative_mask).sum(-1)
@@ -194,3 +200,42 @@ def ranking_loss(
         each = torch.logsumexp(every, -1) - positive
     total = (each * mask).sum(-1)
     return total / mask.sum(-1).clamp(min=1) if reduction == "mean" else total
+
+
+def inner_step(
+    parameters: Mapping[str, Tensor],
+    loss: Callable[[dict[str, Tensor]], Tensor],
+    *,
+    learning_rate: float,
+    second_order: bool = True,
+) -> dict[str, Tensor]:
+    """One step of the inner loop, φ_e - η ∂L_e/∂φ_e, of T tasks at once.
+
+    Every task has its own copy of the parameters, so the gradient of the *sum* of their losses is
+    each task's own gradient.
+
+    Args:
+        parameters: by name, (T, ...) each: those of every task.
+        loss: of such parameters, the (T,) losses L_e.
+        learning_rate: η.
+        second_order: whether the result keeps the gradients' own derivatives. Without, they count
+            as constants (first-order MAML): cheaper, and the outer gradient is approximate.
+
+    Returns:
+        The parameters after the step.
+    """
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in parameters.values())
+    tracked = second_order and wanted
+    with torch.enable_grad():
+        # Where no outer graph is wanted it is not even built: that is what first order saves.
+        inputs = {
+            key: value if tracked and value.requires_grad else value.detach().requires_grad_()
+            for key, value in parameters.items()
+        }
+        gradients = torch.autograd.grad(
+            loss(inputs).sum(), list(inputs.values()), create_graph=tracked, materialize_grads=True
+        )
+    return {
+        key: torch.sub(value, gradient, alpha=learning_rate)
+        for (key, value), gradient in zip(parameters.items(), gradients, strict=True)
+    }

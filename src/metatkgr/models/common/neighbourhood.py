@@ -65,6 +65,10 @@ class Tree(NamedTuple):
         hops = tuple(Hop(*(change(column) for column in hop)) for hop in self.hops)
         return Tree(change(self.entity), self.ages, hops)
 
+    def reshape(self, shape: Sequence[int]) -> Tree:
+        """(n,) roots in another shape of as many."""
+        return self.each(lambda column: column.reshape(*shape, *column.shape[1:]))
+
     def split(self, sizes: Sequence[int]) -> list[Tree]:
         """Consecutive roots as trees of their own; they share the ages."""
         parts, end = [], 0

@@ -15,14 +15,13 @@ from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import Sampler, create_sampler
-from metatkgr.models.common.few_shot import PaddedFacts, SupportTable
+from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.prefetch import Prefetcher, dropout_seed
 from metatkgr.models.common.scores import relation_vectors, translation_score
-from metatkgr.models.metatkgr.adaptation import adapt, query_loss
-from metatkgr.models.metatkgr.encoder import encode
+from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, task_loss
+from metatkgr.models.metatkgr.encoder import TemporalEncoder
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
-from metatkgr.models.metatkgr.queries import MetaSource
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.trainable import WHOLE, Loss, Part
@@ -30,13 +29,7 @@ from metatkgr.models.trainable import WHOLE, Loss, Part
 __all__ = ["BackgroundPhase", "MetaPhase", "sampler_for"]
 
 _NEIGHBOURS_TOGETHER = 1 << 20
-"""Slots for neighbours that are filled for several batches at once."""
-
-
-def batches_together(settings: MetaTKGRSettings, roots: int) -> int:
-    """How many batches of so many roots are sampled together; bounds memory."""
-    neighbours: int = roots * settings.budget**settings.layers
-    return _NEIGHBOURS_TOGETHER // neighbours
+"""Slots for neighbours that are filled for several batches at once; bounds memory."""
 
 
 def sampler_for(index: GraphIndex, supports: Supports, settings: MetaTKGRSettings) -> Sampler:
@@ -51,14 +44,44 @@ def sampler_for(index: GraphIndex, supports: Supports, settings: MetaTKGRSetting
     )
 
 
-def follow(sampler: Sampler, generator: torch.Generator) -> None:
-    """What a sampler draws in an epoch follows from where the epoch began, also after a stop."""
-    if sampler.generator is not None:
-        state = generator.get_state().numpy().tobytes()
-        sampler.generator.manual_seed(zlib.crc32(state))
+class _SamplingPhase:
+    """What both stages read: the encoder, the public facts around any root, wrong answers.
+
+    Args:
+        encoder: the layers.
+        weights: of the model; tables that are not learned need no gradient.
+        tasks: those of meta-train.
+        settings: of the model.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        encoder: TemporalEncoder,
+        weights: Mapping[str, nn.Parameter],
+        tasks: Tasks,
+        settings: MetaTKGRSettings,
+        device: torch.device,
+    ) -> None:
+        self.encoder, self.weights = encoder, weights
+        self.settings, self.device = settings, device
+        index = GraphIndex.of(tasks.visible, device=device)
+        self.sampler = sampler_for(index, tasks.supports, settings)
+        self.negatives = Negatives(tasks.visible, settings.negative_kind)
+
+    def batches_together(self, roots: int) -> int:
+        """How many batches of so many roots are sampled together."""
+        neighbours: int = roots * self.settings.budget**self.settings.layers
+        return _NEIGHBOURS_TOGETHER // neighbours
+
+    def begin_epoch(self, generator: torch.Generator) -> None:
+        """What the sampler draws follows from where the epoch began, also after a stop."""
+        if self.sampler.generator is not None:
+            state = generator.get_state().numpy().tobytes()
+            self.sampler.generator.manual_seed(zlib.crc32(state))
 
 
-class BackgroundPhase:
+class BackgroundPhase(_SamplingPhase):
     """Fit the encoder to the facts of entities that are not new (line 2 of Algorithm 2)."""
 
     name = "background"
@@ -67,21 +90,19 @@ class BackgroundPhase:
 
     def __init__(
         self,
-        weights: dict[str, nn.Parameter],
+        encoder: TemporalEncoder,
+        weights: Mapping[str, nn.Parameter],
         tasks: Tasks,
         settings: MetaTKGRSettings,
         device: torch.device,
     ) -> None:
-        self.weights, self.settings, self.device = weights, settings, device
+        super().__init__(encoder, weights, tasks, settings, device)
         self.epochs, self.learning_rate = settings.background_epochs, settings.background_rate
         visible = tasks.visible
         columns = (visible.source, visible.relation, visible.target, visible.time)
-        self.facts = torch.from_numpy(np.stack(columns, axis=1))
-        index = GraphIndex.of(tasks.visible, device=device)
-        self.sampler = sampler_for(index, tasks.supports, settings)
-        self.negatives = Negatives(visible, settings.negative_kind)
+        self.facts = torch.from_numpy(np.stack(columns, axis=1).astype(np.int64))
         roots = settings.background_batch * (2 + settings.negatives)
-        self.prefetcher = Prefetcher(self._made_ready, batches_together(settings, roots))
+        self.prefetcher = Prefetcher(self._prepare, self.batches_together(roots))
 
     def parameters(self) -> list[nn.Parameter]:
         """All weights."""
@@ -89,44 +110,45 @@ class BackgroundPhase:
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """(B, 4) facts in random order."""
-        follow(self.sampler, generator)
+        self.begin_epoch(generator)
         order = torch.randperm(len(self.facts), generator=generator)
         size = self.settings.background_batch
-        some = self.facts[order[: size * self.settings.background_steps]]
-        yield from self.prefetcher.grouped(torch.split(some, size))
+        drawn = self.facts[order[: size * self.settings.background_steps]]
+        yield from self.prefetcher.grouped(torch.split(drawn, size))
 
     def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The ranking loss of facts whose ends are encoded just before the fact."""
         roots, tree, seed = self.prefetcher.ready(batch, generator, part)
         dropout = torch.Generator(self.device).manual_seed(seed)
-        vectors = encode(self.weights, self.settings.encoder, tree, generator=dropout)
+        entity, relation = self.weights["entity"], self.weights["relation"]
+        vectors = self.encoder(entity, relation, tree, generator=dropout)
         vectors = vectors.view(*roots.shape, -1)  # (B, 2 + n, d)
-        relation = batch[part.of(len(batch)), 1].to(self.device)
-        translation = relation_vectors(self.weights["relation"], relation)
-        score = translation_score(vectors[:, :1], translation.unsqueeze(1), vectors[:, 1:])
+        directed = batch[part.of(len(batch)), 1].to(self.device)
+        translation = relation_vectors(relation, directed).unsqueeze(1)
+        score = translation_score(vectors[:, :1], translation, vectors[:, 1:])
         wrong = roots[:, 2:] != roots[:, 1:2]
         everything = torch.ones_like(score[:, 0], dtype=torch.bool)
         value = self.settings.ranking(score[:, 0], score[:, 1:], everything, wrong)
         return Loss(value, {}, part.share(len(batch)))
 
-    def _made_ready(
+    def _prepare(
         self, batches: Sequence[Tensor], generator: torch.Generator, part: Part
     ) -> list[tuple[Tensor, Tree, int]]:
         """For each batch: (B, 2 + n) ends and negatives, their tree, and the dropout's seed."""
-        roots, moments, seeds = [], [], []
+        roots, times, seeds = [], [], []
         for batch in batches:
             drawn = self.negatives.draw(batch[:, 1], self.settings.negatives, generator)
-            mine = part.of(len(batch))
-            roots.append(torch.cat([batch[mine][:, [0, 2]], drawn[mine]], 1))
-            moments.append(batch[mine, 3].unsqueeze(1).expand_as(roots[-1]))
+            rows = part.of(len(batch))
+            roots.append(torch.cat([batch[rows][:, [0, 2]], drawn[rows]], 1))
+            times.append(batch[rows, 3].unsqueeze(1).expand_as(roots[-1]))
             seeds.append(dropout_seed(generator))
-        who, when = (torch.cat(some).to(self.device) for some in (roots, moments))
+        root, time = (torch.cat(columns).to(self.device) for columns in (roots, times))
         tree = grow(
-            self.sampler.sample, who.reshape(-1), when.reshape(-1), layers=self.settings.layers
+            self.sampler.sample, root.reshape(-1), time.reshape(-1), layers=self.settings.layers
         )
-        sizes = [len(some) for some in roots]
-        trees = tree.split([size * who.shape[1] for size in sizes])
-        return list(zip(torch.split(who, sizes), trees, seeds, strict=True))
+        sizes = [len(rows) for rows in roots]
+        trees = tree.split([size * root.shape[1] for size in sizes])
+        return list(zip(torch.split(root, sizes), trees, seeds, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,50 +156,43 @@ class MetaBatch:
     """Some tasks of one interval."""
 
     interval: int
-    queries_in_interval: int
-    """|D|."""
+    queries: FactTable
+    """All queries of the interval, |D| of them."""
     entity: Tensor
     """(T,) the tasks."""
 
 
-class MetaPhase:
+class MetaPhase(_SamplingPhase):
     """Meta-training (Algorithm 2): adapt to each support, be judged on queries, near to far.
 
-    Args:
-        weights: of the model; tables that are not learned need no gradient.
-        source: the tasks, or all that is read of them.
-        settings: of the model.
-        device: where to compute; the index of ``source`` is there.
-        most: how many tasks an epoch draws from each interval at most; 0: all.
+    The outer loop takes, for tasks e with queries D_e in the m-th of M intervals of time, a step on
+
+        mean_e L(f_{φ_e}, D_e) + sqrt((KL + log(|D| / δ)) / (2|D| - 1))
+
+    with φ_e from the inner loop (``adaptation``), and the KL of ``pac_bayes`` between φ and what
+    the interval before has learned.
     """
 
     name = "meta"
 
     def __init__(
         self,
-        weights: dict[str, nn.Parameter],
-        source: Tasks | MetaSource,
+        encoder: TemporalEncoder,
+        weights: Mapping[str, nn.Parameter],
+        tasks: Tasks,
         settings: MetaTKGRSettings,
         device: torch.device,
-        *,
-        most: int = 0,
     ) -> None:
-        self.weights, self.settings, self.device, self.most = weights, settings, device, most
+        super().__init__(encoder, weights, tasks, settings, device)
         self.epochs, self.learning_rate = settings.epochs, settings.outer_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
-        if isinstance(source, Tasks):
-            source = MetaSource.of(source, settings, device)
-        self.entities, self.relations = source.entities, source.relations
+        self.entities, self.relations = len(tasks.facts.entities), len(tasks.facts.relations)
         self.supports = SupportTable(
-            source.supports, entities=self.entities, negatives=settings.support_negatives
+            tasks.supports, entities=self.entities, negatives=settings.support_negatives
         )
-        self.sampler = sampler_for(source.index, source.supports, settings)
-        self.negatives, self.queries = source.negatives, source.queries
-        self.intervals = self.queries.intervals
-        queries = settings.queries_per_task * (2 + settings.negatives)
-        self.prefetcher = Prefetcher(
-            self._made_ready, batches_together(settings, settings.batch_size * queries)
-        )
+        self.queries = _by_interval(tasks, settings.query_intervals)
+        roots = settings.batch_size * settings.queries_per_task * (2 + settings.negatives)
+        self.prefetcher = Prefetcher(self._prepare, self.batches_together(roots))
         self.prior: Mapping[str, Tensor] = {}
 
     @property
@@ -186,101 +201,106 @@ class MetaPhase:
         return self.settings.variant == "full"
 
     @property
-    def learned(self) -> dict[str, nn.Parameter]:
+    def learned(self) -> dict[str, Tensor]:
         """φ: the weights that meta-training moves."""
-        if self.settings.learn_tables:
-            return self.weights
-        return {key: w for key, w in self.weights.items() if key.startswith("encoder.")}
+        return dict(self.weights) if self.settings.learn_tables else encoder_part(self.weights)
 
     def parameters(self) -> list[nn.Parameter]:
         """φ."""
-        return list(self.learned.values())
+        return [self.weights[name] for name in self.learned]
 
     def batches(self, generator: torch.Generator) -> Iterator[MetaBatch]:
         """All tasks, interval by interval; each interval starts from where the last one ended."""
-        follow(self.sampler, generator)
-        for number in range(self.intervals):
-            entities = self.queries.entities(number)
-            if len(entities) == 0:
+        self.begin_epoch(generator)
+        for number, queries in enumerate(self.queries):
+            if len(queries) == 0:
                 continue
             # φ^(m): what the last interval learned is where this one may not stray far from.
             self.prior = freeze(self.learned)
+            entities = queries.entities()
             shuffled = entities[torch.randperm(len(entities), generator=generator)]
-            shuffled = shuffled[: self.most or len(shuffled)]
-            size = self.queries.size(number)
             split = torch.split(shuffled, self.settings.batch_size)
-            yield from self.prefetcher.grouped([MetaBatch(number, size, some) for some in split])
+            batches = [MetaBatch(number, queries, entity) for entity in split]
+            yield from self.prefetcher.grouped(batches)
 
     def loss(self, batch: MetaBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The loss of adapted parameters on the interval's queries, regularised."""
         settings = self.settings
+        # What is not learned needs no gradient, least of all one of the size of a table.
+        constant = {key: value.detach() for key, value in self.weights.items()}
         tasks, seed = self.prefetcher.ready(batch, generator, part)
         dropout = torch.Generator(self.device).manual_seed(seed)
         adapted = adapt(
-            self.weights,
-            tasks.rows(self.weights),
-            tasks.support,
-            settings.encoder,
+            self.encoder,
+            constant | self.learned,
+            tasks,
             settings.ranking,
             learning_rate=settings.inner_rate,
             steps=settings.inner_steps,
             second_order=settings.second_order,
-            support_rows=tasks.support_rows,
             generator=dropout,
         )
-        losses = query_loss(
-            adapted, tasks.query, settings.encoder, settings.ranking, generator=dropout
-        )
+        losses = task_loss(self.encoder, adapted, tasks.query, settings.ranking, generator=dropout)
         empirical = losses.sum() / max(len(losses), 1)
         kl = gaussian_kl(self.learned, self.prior, settings.sigma)
-        count = batch.queries_in_interval
+        count = len(batch.queries)
         value = empirical + complexity(kl, count, settings.delta) if self.regularised else empirical
-        known = empirical.detach()
-        return Loss(
-            value,
-            {
-                "empirical": known,
-                "kl": kl.detach(),
-                "bound": bound(known, kl.detach(), count, settings.delta),
-            },
-            part.share(len(batch.entity)),
-        )
+        logged: dict[str, float | Tensor] = {
+            "empirical": empirical.detach(),
+            "kl": kl.detach(),
+            "bound": bound(empirical.detach(), kl.detach(), count, settings.delta),
+        }
+        return Loss(value, logged, part.share(len(batch.entity)))
 
-    def _made_ready(
+    def _prepare(
         self, batches: Sequence[MetaBatch], generator: torch.Generator, part: Part
     ) -> list[tuple[TaskBatch, int]]:
         """For each batch its tasks, with queries drawn and neighbours sampled, and a seed."""
         drawn, entities, seeds = [], [], []
         for batch in batches:
-            mine = part.of(len(batch.entity))
+            rows = part.of(len(batch.entity))
             queries = self._draw_queries(batch, generator)
-            drawn.append(PaddedFacts(*(column[mine] for column in queries)))
-            entities.append(batch.entity[mine])
+            drawn.append(queries.each(lambda column, rows=rows: column[rows]))  # type: ignore[misc]
+            entities.append(batch.entity[rows])
             seeds.append(dropout_seed(generator))
-        settings = self.settings
         tasks = TaskBatch.build(
             self.supports.pick(torch.cat(entities)).to(self.device),
             PaddedFacts.cat(drawn).to(self.device),
             self.sampler.sample,
             entities=self.entities,
             relations=self.relations,
-            layers=settings.layers,
-            own_in_support=settings.own_in_support,
+            layers=self.settings.layers,
+            own_in_support=self.settings.own_in_support,
         )
-        split = tasks.split([len(some) for some in entities])
+        split = tasks.split([len(entity) for entity in entities])
         return list(zip(split, seeds, strict=True))
 
     def _draw_queries(self, batch: MetaBatch, generator: torch.Generator) -> PaddedFacts:
         """Up to F of each task's queries in the interval, each at most once."""
-        count = self.queries.counts(batch.interval, batch.entity)
+        count = batch.queries.counts(batch.entity)
         width = min(self.settings.queries_per_task, int(count.max()))
         # The first of a random order: as many random keys as the longest list, the rest at the end.
         keys = torch.rand(len(batch.entity), int(count.max()), generator=generator)
         keys[torch.arange(keys.shape[1]) >= count.unsqueeze(1)] = 2.0
-        place = keys.argsort(1)[:, :width]
+        ordinal = keys.argsort(1)[:, :width]
         mask = torch.arange(width) < count.unsqueeze(1)
-        picked = self.queries.pick(batch.interval, batch.entity, place, mask)
-        entity, relation, answer, time = picked
+        entity, relation, answer, time = batch.queries.pick(batch.entity, ordinal, mask)
         wrong = self.negatives.draw(relation, self.settings.negatives, generator)
         usable = (wrong != answer.unsqueeze(-1)) & mask.unsqueeze(-1)
         return PaddedFacts(entity, relation, answer, wrong, usable, time, mask)
+
+
+def _by_interval(tasks: Tasks, intervals: int) -> list[FactTable]:
+    """The queries of the tasks, in M equal parts of their time span, near to far."""
+    question = tasks.answers.question
+    entity, relation, time = (
+        column[question]
+        for column in (tasks.questions.entity, tasks.questions.relation, tasks.questions.time)
+    )
+    begin, span = (int(time.min()), int(time.max() - time.min()) + 1) if len(time) else (0, 1)
+    interval = (time - begin) * intervals // span
+    columns = (entity, relation, tasks.answers.answer, time)
+    return [
+        FactTable(*(column[interval == number] for column in columns))
+        for number in range(intervals)
+    ]

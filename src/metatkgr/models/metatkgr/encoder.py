@@ -5,31 +5,29 @@ For a root e at time t with neighbours (e_i, r_i, t_i), layer l = 1..L computes
     h^l_e(t) = ReLU(Σ_i α_i h^{l-1}_{e_i}(t_i) W_l),   α = softmax_i(q_i)
     q_i = a_l · [h^{l-1}_e(t) ‖ h^{l-1}_{e_i}(t_i) ‖ h_{r_i} ‖ Φ(t - t_i)],   a_l ∈ R^{4d}
 
-with h^0 the rows of the entity table (``EncoderSettings.message`` knows another form). Three
+with h^0 the rows of the entity table (the argument ``message`` knows another form). Three
 rewritings make it cheap and change nothing: a_l is kept as four vectors of R^d, so q is a sum of
 four dot products; each of these is taken once per row of a table and then looked up per neighbour;
 W_l, being linear, is applied after the sum.
 
-Everything is a pure function of a flat ``dict[str, Tensor]``, without boolean indexing or branches
-on data, so that it can be differentiated twice. ``entity`` and ``relation`` in that dict are
-the whole tables, (E, d) and (R, d); or they hold the few rows that each of T tasks touches,
-(T, U, d) and (T, V, d), and the tree's tensors then begin with a task axis too. ``encoder.*`` may
-be shared by the tasks or have a task axis of their own. The task axis is written out below rather
-than left to ``vmap``: on a GPU a meta step waits for the CPU to launch its kernels, which under
-``vmap`` and ``torch.func.grad`` took about 1.5 times as long (64 tasks, H200).
+Nothing here indexes by booleans or branches on data, so that it can be differentiated twice. The
+tables that are handed in are whole, (E, d) and (R, d); or they hold the few rows that each of T
+tasks touches, (T, U, d) and (T, V, d), and the tree's tensors then begin with a task axis too. The
+parameters may be shared by the tasks or have a task axis of their own, in a call by
+``torch.func.functional_call``. The task axis is written out below rather than left to ``vmap``: on
+a GPU a meta step waits for the CPU to launch its kernels, which under ``vmap`` and
+``torch.func.grad`` took about 1.5 times as long (64 tasks, H200).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from metatkgr.errors import SettingsError
 from metatkgr.models.common.neighbourhood import (
     Hop,
     Tree,
@@ -39,166 +37,158 @@ from metatkgr.models.common.neighbourhood import (
 )
 from metatkgr.models.common.scores import relation_vectors, rows_of
 
-__all__ = ["EncoderSettings", "encode", "initial_encoder"]
+__all__ = ["TemporalEncoder"]
 
-ATTENTIONS = ("printed", "leaky")
-MESSAGES = ("printed", "residual", "gate")
 _SLOPE = 0.2
 
 
-@dataclass(frozen=True)
-class EncoderSettings:
-    """Settings of the temporal encoder."""
+class TemporalEncoder(nn.Module):
+    """The layers above, without the tables.
 
-    dimension: int = 128
-    """d, the length of every vector."""
-    layers: int = 1
-    """L; a second layer reads the neighbours' own neighbours."""
-    attention: str = "leaky"
-    """'printed': q is linear in its four parts, so the softmax cancels the root's part, which is
-    the same for all neighbours. 'leaky': LeakyReLU(q), under which the root's part matters."""
-    message: str = "printed"
-    """What a neighbour says. 'printed': its own vector, and the sum goes through W and ReLU; the
-    relation is heard in the attention alone. 'residual': where it would have the root be, less
-    where the root is, h_i - h_{r_i} - h_e, which a true translation makes zero; the sum goes
-    through W, which starts at zero, so that training starts from the table. 'gate': the same with
-    one number in place of W, which cannot learn the training entities by heart."""
-    self_term: bool = True
-    """Whether each layer adds the root's own vector h^{l-1}_e(t); with one layer that is its row of
-    the table. Without it, as printed, an entity with no visible neighbour is the zero vector."""
-    dropout: float = 0.5
-    """Share of the entries of the summed message Σ α_i h_i that is zeroed in training."""
-
-    def __post_init__(self) -> None:
-        if self.dimension < 1:
-            raise SettingsError(f"dimension is {self.dimension}; give at least 1")
-        if self.layers < 1:
-            raise SettingsError(f"layers is {self.layers}; give at least 1")
-        if self.attention not in ATTENTIONS:
-            raise SettingsError(f"attention is {self.attention!r}; give one of {ATTENTIONS}")
-        if self.message not in MESSAGES:
-            raise SettingsError(f"message is {self.message!r}; give one of {MESSAGES}")
-        if not 0 <= self.dropout < 1:
-            raise SettingsError(f"dropout is {self.dropout}; give a share from 0 up to below 1")
-
-
-def initial_encoder(settings: EncoderSettings, generator: torch.Generator) -> dict[str, Tensor]:
-    """Parameters of an encoder that has learnt nothing, on the CPU.
-
-    W is Glorot-uniform per layer (zero for residual messages); a is normal with the Glorot
-    variance 2 / (4d + 1) of a map from R^{4d} to a number; frequencies and phases as in
-    ``common.neighbourhood``.
-
-    Returns:
-        ``encoder.weight`` (L, d, d), or ``encoder.gate`` (L, 1);
-        ``encoder.attention_{root,neighbour,relation,time}`` (L, d);
-        ``encoder.frequency`` and ``encoder.phase`` (d,), shared by the layers.
-    """
-    layers, d = settings.layers, settings.dimension
-    reach = math.sqrt(3 / d)
-    weight = (torch.rand(layers, d, d, generator=generator) * 2 - 1) * reach
-    parameters = {
-        "printed": {"encoder.weight": weight},
-        "residual": {"encoder.weight": torch.zeros(layers, d, d)},
-        "gate": {"encoder.gate": torch.zeros(layers, 1)},
-    }[settings.message]
-    for part in ("root", "neighbour", "relation", "time"):
-        noise = torch.randn(layers, d, generator=generator)
-        parameters[f"encoder.attention_{part}"] = noise * math.sqrt(2 / (4 * d + 1))
-    parameters["encoder.frequency"] = initial_frequency(d)
-    parameters["encoder.phase"] = initial_phase(d, generator)
-    return parameters
-
-
-def encode(
-    parameters: Mapping[str, Tensor],
-    settings: EncoderSettings,
-    tree: Tree,
-    *,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """h^L_e(t) of every root.
+    Parameters: ``weight`` (L, d, d), or ``gate`` (L, 1) in its place;
+    ``attention_{root,neighbour,relation,time}`` (L, d); ``frequency`` and ``phase`` (d,), shared by
+    the layers. They are there once they are set to :meth:`initial` or others.
 
     Args:
-        parameters: the ``encoder.*`` of :func:`initial_encoder`, ``entity`` (E, d) and
-            ``relation`` (R, d); or those of T tasks, see above.
-        settings: of the encoder.
-        tree: the roots and their neighbours.
-        generator: draws the dropout, on the parameters' device; None switches dropout off.
-
-    Returns:
-        (..., d) vectors; without neighbours, the self term or zeros.
+        dimension: d, the length of every vector.
+        layers: L; a second layer reads the neighbours' own neighbours.
+        attention: 'printed': q is linear in its four parts, so the softmax cancels the root's part,
+            which is the same for all neighbours. 'leaky': LeakyReLU(q), under which it matters.
+        message: what a neighbour says. 'printed': its own vector, and the sum goes through W and
+            ReLU; the relation is heard in the attention alone. 'residual': where it would have the
+            root be, less where the root is, h_i - h_{r_i} - h_e, which a true translation makes
+            zero; the sum goes through W, which starts at zero, so that training starts from the
+            table. 'gate': the same with one number in place of W, which cannot learn the training
+            entities by heart.
+        self_term: whether each layer adds the root's own vector h^{l-1}_e(t); with one layer that
+            is its row of the table. Without it, as printed, an entity with no visible neighbour is
+            the zero vector.
+        dropout: share of the entries of the summed message Σ α_i h_i that is zeroed in training.
     """
-    if len(tree.hops) < settings.layers:
-        raise ValueError(f"a tree of {len(tree.hops)} hops is too low for {settings.layers} layers")
-    time = encode_time(tree.ages, parameters["encoder.frequency"], parameters["encoder.phase"])
-    return _encode(parameters, settings, tree, time, settings.layers, 0, generator)
 
+    weight: Tensor
+    gate: Tensor
+    frequency: Tensor
+    phase: Tensor
 
-def _encode(
-    parameters: Mapping[str, Tensor],
-    settings: EncoderSettings,
-    tree: Tree,
-    time: Tensor,
-    layer: int,
-    depth: int,
-    generator: torch.Generator | None,
-) -> Tensor:
-    """h^layer of the nodes at ``depth`` of the tree (0: the roots); ``time`` is Φ(ages), (A, d)."""
-    node = tree.entity if depth == 0 else tree.hops[depth - 1].entity
-    table = parameters["entity"]
-    if layer == 0:
-        return rows_of(table, node)
-    hop = tree.hops[depth]
-    root = _encode(parameters, settings, tree, time, layer - 1, depth, generator)
-    neighbour = _encode(parameters, settings, tree, time, layer - 1, depth + 1, generator)
-    share = _attention(parameters, settings, hop, time, root, neighbour, layer)
-    residual = settings.message != "printed"
-    if residual:
-        neighbour = neighbour - relation_vectors(parameters["relation"], hop.relation)
-    message = (share.unsqueeze(-2) @ neighbour).squeeze(-2)
-    if residual:
-        message = message - share.sum(-1, keepdim=True) * root  # nothing where nobody speaks
-    message = _dropout(message, settings.dropout, generator)
-    if settings.message == "gate":
-        gate = _of_layer(parameters["encoder.gate"], -2, layer)
-        # (1,) shared, or (T, 1): one for each task, whatever comes after the task axis
-        output = message * (
-            gate if gate.dim() == 1 else gate.reshape(-1, *[1] * (message.dim() - 1))
+    def __init__(
+        self,
+        *,
+        dimension: int = 128,
+        layers: int = 1,
+        attention: str = "leaky",
+        message: str = "printed",
+        self_term: bool = True,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.dimension, self.layers = dimension, layers
+        self.attention, self.message = attention, message
+        self.self_term, self.dropout = self_term, dropout
+
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Parameters by name that have learnt nothing, on the CPU.
+
+        W is Glorot-uniform per layer (zero for residual messages); a is normal with the Glorot
+        variance 2 / (4d + 1) of a map from R^{4d} to a number; frequencies and phases as in
+        ``common.neighbourhood``.
+        """
+        layers, d = self.layers, self.dimension
+        weight = (torch.rand(layers, d, d, generator=generator) * 2 - 1) * math.sqrt(3 / d)
+        parameters = {
+            "printed": {"weight": weight},
+            "residual": {"weight": torch.zeros(layers, d, d)},
+            "gate": {"gate": torch.zeros(layers, 1)},
+        }[self.message]
+        for part in ("root", "neighbour", "relation", "time"):
+            noise = torch.randn(layers, d, generator=generator)
+            parameters[f"attention_{part}"] = noise * math.sqrt(2 / (4 * d + 1))
+        parameters["frequency"] = initial_frequency(d)
+        parameters["phase"] = initial_phase(d, generator)
+        return parameters
+
+    def forward(
+        self,
+        entity: Tensor,
+        relation: Tensor,
+        tree: Tree,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """h^L_e(t) of every root.
+
+        Args:
+            entity: (E, d) table; or that of each task, (T, U, d), see above.
+            relation: (R, d) table; or (T, V, d).
+            tree: the roots and their neighbours.
+            generator: draws the dropout, on the parameters' device; None switches dropout off.
+
+        Returns:
+            (..., d) vectors; without neighbours, the self term or zeros.
+        """
+        if len(tree.hops) < self.layers:
+            raise ValueError(f"a tree of {len(tree.hops)} hops is too low for {self.layers} layers")
+        time = encode_time(tree.ages, self.frequency, self.phase)
+        return self._encode(_Inputs(entity, relation, time, tree, generator), self.layers, 0)
+
+    def _encode(self, inputs: _Inputs, layer: int, depth: int) -> Tensor:
+        """h^layer of the nodes at ``depth`` of the tree (0: the roots)."""
+        tree = inputs.tree
+        if layer == 0:
+            return rows_of(inputs.entity, tree.hops[depth - 1].entity if depth else tree.entity)
+        hop = tree.hops[depth]
+        root = self._encode(inputs, layer - 1, depth)
+        neighbour = self._encode(inputs, layer - 1, depth + 1)
+        share = self._attention(inputs, hop, root, neighbour, layer)
+        residual = self.message != "printed"
+        if residual:
+            neighbour = neighbour - relation_vectors(inputs.relation, hop.relation)
+        message = (share.unsqueeze(-2) @ neighbour).squeeze(-2)
+        if residual:
+            message = message - share.sum(-1, keepdim=True) * root  # nothing where nobody speaks
+        message = _dropout(message, self.dropout, inputs.generator)
+        if self.message == "gate":
+            gate = _of_layer(self.gate, -2, layer)
+            # (1,) shared, or (T, 1): one for each task, whatever comes after the task axis
+            output = message * (
+                gate if gate.dim() == 1 else gate.reshape(-1, *[1] * (message.dim() - 1))
+            )
+        else:
+            output = _multiply(message, _of_layer(self.weight, -3, layer))
+        if not residual:
+            output = torch.relu(output)
+        return output + root if self.self_term else output
+
+    def _attention(
+        self, inputs: _Inputs, hop: Hop, root: Tensor, neighbour: Tensor, layer: int
+    ) -> Tensor:
+        """(..., b) α of a layer, from the vectors that the layer below gives (...) and (..., b)."""
+        to_root, to_neighbour, to_relation, to_time = (
+            _of_layer(getattr(self, f"attention_{part}"), -2, layer)
+            for part in ("root", "neighbour", "relation", "time")
         )
-    else:
-        output = _multiply(message, _of_layer(parameters["encoder.weight"], -3, layer))
-    if not residual:
-        output = torch.relu(output)
-    return output + root if settings.self_term else output
+        forwards = _dot(inputs.relation, to_relation)
+        score = _look_up(torch.cat([forwards, -forwards], -1), hop.relation)
+        score = score + _look_up(_dot(inputs.time, to_time), hop.age)
+        if layer == 1:
+            # One product for each row of the table instead of one for each neighbour.
+            score = score + _look_up(_dot(inputs.entity, to_neighbour), hop.entity)
+        else:
+            score = score + _dot(neighbour, to_neighbour)
+        score = score + _dot(root, to_root).unsqueeze(-1)
+        if self.attention == "leaky":
+            score = functional.leaky_relu(score, _SLOPE)
+        return _masked_softmax(score, hop.mask)
 
 
-def _attention(
-    parameters: Mapping[str, Tensor],
-    settings: EncoderSettings,
-    hop: Hop,
-    time: Tensor,
-    root: Tensor,
-    neighbour: Tensor,
-    layer: int,
-) -> Tensor:
-    """(..., b) α of a layer, from the vectors that the layer below gives (...) and (..., b)."""
-    to_root, to_neighbour, to_relation, to_time = (
-        _of_layer(parameters[f"encoder.attention_{part}"], -2, layer)
-        for part in ("root", "neighbour", "relation", "time")
-    )
-    forwards = _dot(parameters["relation"], to_relation)
-    score = _look_up(torch.cat([forwards, -forwards], -1), hop.relation)
-    score = score + _look_up(_dot(time, to_time), hop.age)
-    if layer == 1:
-        # One product for each row of the table instead of one for each neighbour.
-        score = score + _look_up(_dot(parameters["entity"], to_neighbour), hop.entity)
-    else:
-        score = score + _dot(neighbour, to_neighbour)
-    score = score + _dot(root, to_root).unsqueeze(-1)
-    if settings.attention == "leaky":
-        score = functional.leaky_relu(score, _SLOPE)
-    return _masked_softmax(score, hop.mask)
+class _Inputs(NamedTuple):
+    """What all layers read: (E, d) and (R, d) tables, Φ of the tree's ages (A, d), and the tree."""
+
+    entity: Tensor
+    relation: Tensor
+    time: Tensor
+    tree: Tree
+    generator: torch.Generator | None
 
 
 def _of_layer(parameter: Tensor, axis: int, layer: int) -> Tensor:

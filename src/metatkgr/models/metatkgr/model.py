@@ -14,22 +14,23 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.base import Clue, Explains, register
-from metatkgr.models.common.few_shot import PaddedFacts, SupportTable
+from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.metatkgr.adaptation import adapt, encode_tasks, encoder_part
+from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encode
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, sampler_for
-from metatkgr.models.metatkgr.encoder import encode, initial_encoder
-from metatkgr.models.metatkgr.reasons import LeaveOneOut
+from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.explain import LeaveOneOut
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.recent import Recent
 
 __all__ = ["MetaTKGR"]
 
 _CACHE_BYTES = 1 << 30
-"""Candidates' encodings that are kept, for as many moments as fit."""
+"""Candidates' encodings that are kept, for as many times as fit."""
 
 
 @register
@@ -58,24 +59,42 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         "intervals": (1, 3, 5),
     }
 
+    entity: Tensor
+    """(E, d) table."""
+    relation: Tensor
+    """(R, d) table."""
     _trained: int | None = None
     """Entities that have a row from training; None: all."""
 
+    def __init__(
+        self, settings: MetaTKGRSettings | None = None, *, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(settings, device=device)
+        self.encoder = TemporalEncoder(
+            dimension=self.settings.dimension,
+            layers=self.settings.layers,
+            attention=self.settings.attention,
+            message=self.settings.message,
+            self_term=self.settings.self_term,
+            dropout=self.settings.dropout,
+        )
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a random encoder."""
-        d = self.settings.dimension
-        tables = random_tables(entities, relations, d, generator)
-        self.set_weights(tables | initial_encoder(self.settings.encoder, generator))
+        tables = random_tables(entities, relations, self.settings.dimension, generator)
+        layers = self.encoder.initial(generator)
+        self.set_weights(tables | {ENCODER + name: value for name, value in layers.items()})
 
     def phases(self, problem: Problem) -> list[Phase]:
         """Translation, background, meta; the last is left out for the variant 'fine-tuning'."""
         settings, weights = self.settings, self.weights
         known = problem.one_shot if settings.one_shot else problem.few_shot
+        shared = (self.encoder, weights, problem.train, settings, self.device)
         stages: list[Phase] = [*translation_start(weights, known, settings)]
         if settings.background_epochs:
-            stages.append(BackgroundPhase(weights, problem.train, settings, self.device))
+            stages.append(BackgroundPhase(*shared))
         if settings.variant != "fine-tuning":
-            stages.append(MetaPhase(weights, problem.train, settings, self.device))
+            stages.append(MetaPhase(*shared))
         return stages
 
     def extend(self, entities: int, *, known: int, supports: Supports) -> None:
@@ -85,173 +104,117 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
-        return self.read(GraphIndex.of(visible, device=self.device))
-
-    def read(self, index: GraphIndex) -> Self:
-        """Take the public facts as an index that is there already, perhaps a mapped one."""
-        self.index_ = index
-        self._candidates: dict[int, Tensor] = {}
+        self.index_ = GraphIndex.of(visible, device=self.device)
         return self
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports; parameters are adapted to them when an entity is asked about."""
-        self._given = supports
+        self.supports_ = supports
         self.sampler_ = sampler_for(self.index_, supports, self.settings)
-        self.supports_ = SupportTable(
-            supports,
-            entities=len(self.weights["entity"]),
-            negatives=self.settings.support_negatives,
+        self.support_table_ = SupportTable(
+            supports, entities=len(self.entity), negatives=self.settings.support_negatives
         )
-        self._candidates = {}
+        size = self.entity.numel() * self.entity.element_size()
+        self._shared_candidates = Recent(self._encode_everyone, _CACHE_BYTES // size)
         return self
 
     @torch.no_grad()
     def score(self, queries: Queries) -> Tensor:
-        """(Q, E) scores of all candidates, each entity adapted to its own support."""
-        entities = len(self.weights["entity"])
-        scores = torch.empty(len(queries), entities, device=self.device)
+        """(Q, E) scores of all candidates, each query entity adapted to its own support."""
+        scores = torch.empty(len(queries), len(self.entity), device=self.device)
         if len(queries) == 0:
             return scores
-        asked, batch, adapted, task = self._asked(queries)
-        for moment in np.unique(queries.time):
-            rows = torch.from_numpy(np.flatnonzero(queries.time == moment)).to(self.device)
+        batch, adapted = self._adapt_to(queries)
+        vectors = encode(self.encoder, adapted, batch.query.roots)[..., 0, :]
+        translations = relation_vectors(adapted["relation"], batch.query.relation)
+        # The tasks come in the order of the entities, the queries of each in their own.
+        translated = torch.empty(len(queries), vectors.shape[-1], device=self.device)
+        order = np.argsort(queries.entity, kind="stable")
+        translated[order] = (vectors + translations)[batch.query.mask]
+        task = np.unique(queries.entity, return_inverse=True)[1]
+        for time in np.unique(queries.time).tolist():
+            rows = np.flatnonzero(queries.time == time)
             if self.settings.candidates == "shared":
-                scores[rows] = score_all(asked[rows], self._encoded(int(moment)))
-            else:
-                for row in rows.tolist():
-                    own = {key: value[task[row]] for key, value in adapted.items()}
-                    mine = self._own_parameters(own, batch, int(task[row]))
-                    exact = encode(mine, self.settings.encoder, self._tree(int(moment)))
-                    scores[row] = score_all(asked[row : row + 1], exact)[0]
+                scores[rows] = score_all(translated[rows], self._shared_candidates(time))
+                continue
+            for row in rows.tolist():
+                parameters = batch.write_back(self.weights, adapted, int(task[row]))
+                exact = encode(self.encoder, parameters, self._everyone(time))
+                scores[row] = score_all(translated[row : row + 1], exact)[0]
         if not self.settings.answers_itself:
             mask_query_entity(scores, torch.from_numpy(queries.entity).to(self.device))
         return scores
 
-    def _asked(self, queries: Queries) -> tuple[Tensor, TaskBatch, dict[str, Tensor], Tensor]:
-        """(Q, d) where the answers should be; the tasks, adapted, and (Q,) each question's task."""
-        entity, column = np.unique(queries.entity, return_inverse=True)
-        batch, place = self._batch(queries, entity, column)
-        adapted = self._adapted(batch)
-        vectors = encode_tasks(adapted, self.settings.encoder, batch.query.roots)[..., 0, :]
-        task = torch.from_numpy(column).to(self.device)
-        translations = relation_vectors(adapted["relation"], batch.query.relation)
-        return (vectors + translations)[task, place], batch, adapted, task
-
-    @torch.no_grad()
-    def points(self, queries: Queries) -> Tensor:
-        """(Q, d) h_e(t; φ_e) + h_r of questions: where their answers should be."""
-        return self._asked(queries)[0]
-
     @torch.no_grad()
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
-        """The links without which each candidate would be less likely; see ``reasons.py``."""
-        if len(queries) == 0:
-            return []
-        entity, column = np.unique(queries.entity, return_inverse=True)
-        batch, _ = self._batch(queries, entity, column)
-        adapted = self._adapted(batch)
-        trained = len(self.weights["entity"]) if self._trained is None else self._trained
-        explainer = LeaveOneOut(self.settings, self.index_, self._given, self.sampler_, trained)
+        """The links without which each candidate would be less likely; see ``explain.py``."""
         result: list[list[Clue]] = [[] for _ in range(len(queries))]
-        relation, answer = queries.relation.tolist(), candidate.tolist()
-        for task, who in enumerate(entity.tolist()):
-            own = self._own_parameters({k: v[task] for k, v in adapted.items()}, batch, task)
-            exact = self.settings.candidates == "exact"
-            for moment in np.unique(queries.time[column == task]).tolist():
-                rows = np.flatnonzero((column == task) & (queries.time == moment)).tolist()
-                if exact:
-                    everyone = encode(own, self.settings.encoder, self._tree(moment))
-                else:
-                    everyone = self._encoded(moment)
-                found = explainer.clues(
-                    who,
-                    moment,
-                    [(relation[row], answer[row]) for row in rows],
+        if len(queries) == 0:
+            return result
+        batch, adapted = self._adapt_to(queries)
+        weights, exact = self.weights, self.settings.candidates == "exact"
+        trained = len(self.entity) if self._trained is None else self._trained
+        explainer = LeaveOneOut(
+            self.encoder, self.settings, self.index_, self.supports_, self.sampler_, trained
+        )
+        entities, task = np.unique(queries.entity, return_inverse=True)
+        for number, entity in enumerate(entities.tolist()):
+            own = batch.write_back(weights, adapted, number)
+            for time in np.unique(queries.time[task == number]).tolist():
+                rows = np.flatnonzero((task == number) & (queries.time == time)).tolist()
+                clues = explainer.clues(
+                    entity,
+                    time,
+                    [(int(queries.relation[row]), int(candidate[row])) for row in rows],
                     own,
-                    own if exact else self.weights,
-                    everyone,
+                    own if exact else weights,
+                    encode(self.encoder, own, self._everyone(time))
+                    if exact
+                    else self._shared_candidates(time),
                 )
-                for row, clues in zip(rows, found, strict=True):
-                    result[row] = clues
+                for row, about in zip(rows, clues, strict=True):
+                    result[row] = about
         return result
 
     def adapted(self, queries: Queries) -> dict[str, Tensor]:
-        """The parameters of each asking entity, in ascending order, after adaptation."""
-        entity, column = np.unique(queries.entity, return_inverse=True)
-        return self._adapted(self._batch(queries, entity, column)[0])
+        """The parameters of each query entity, in ascending order, after adaptation."""
+        return self._adapt_to(queries)[1]
 
-    def _adapted(self, batch: TaskBatch) -> dict[str, Tensor]:
-        """The parameters of each task, after the gradient steps on its support."""
-        return adapt(
+    def _adapt_to(self, queries: Queries) -> tuple[TaskBatch, dict[str, Tensor]]:
+        """The T tasks of the query entities, ascending, and their parameters after adaptation."""
+        # The query entity stands in for the answer, which nobody knows here.
+        table = FactTable(queries.entity, queries.relation, queries.entity, queries.time)
+        entity = table.entities()
+        query_entity, relation, answer, time, mask = table.padded(entity)
+        nothing = torch.zeros(*mask.shape, 0, dtype=torch.int64)
+        query = PaddedFacts(query_entity, relation, answer, nothing, nothing.bool(), time, mask)
+        batch = TaskBatch.build(
+            self.support_table_.pick(entity).to(self.device),
+            query.to(self.device),
+            self.sampler_.sample,
+            entities=len(self.entity),
+            relations=len(self.relation),
+            layers=self.settings.layers,
+            own_in_support=self.settings.own_in_support,
+        )
+        adapted = adapt(
+            self.encoder,
             self.weights,
-            batch.rows(self.weights),
-            batch.support,
-            self.settings.encoder,
+            batch,
             self.settings.ranking,
             learning_rate=self.settings.inner_rate,
             steps=self.settings.inner_steps,
             second_order=False,
-            support_rows=batch.support_rows,
         )
+        return batch, adapted
 
-    def _batch(
-        self, queries: Queries, entity: np.ndarray, column: np.ndarray
-    ) -> tuple[TaskBatch, Tensor]:
-        """The supports of T entities and their questions, padded; and each question's place."""
-        order = np.argsort(column, kind="stable")
-        start = np.searchsorted(column[order], np.arange(len(entity)))
-        place = np.empty(len(column), np.int64)
-        place[order] = np.arange(len(column)) - start[column[order]]
-        shape = (len(entity), int(place.max()) + 1)
-        padded = [np.zeros(shape, np.int64) for _ in range(3)]
-        for target, values in zip(
-            padded, (queries.entity, queries.relation, queries.time), strict=True
-        ):
-            target[column, place] = values
-        mask = np.zeros(shape, bool)
-        mask[column, place] = True
-        who, relation, time = (torch.from_numpy(p).to(self.device) for p in padded)
-        there = torch.from_numpy(mask).to(self.device)
-        nothing = torch.zeros(*shape, 0, dtype=torch.int64, device=self.device)
-        # The asking entity stands in for the answer, which nobody knows here.
-        query = PaddedFacts(who, relation, who, nothing, nothing.bool(), time, there)
-        support = self.supports_.pick(torch.from_numpy(entity))
-        batch = TaskBatch.build(
-            support.to(self.device),
-            query,
-            self.sampler_.sample,
-            entities=len(self.weights["entity"]),
-            relations=len(self.weights["relation"]),
-            layers=self.settings.layers,
-            own_in_support=self.settings.own_in_support,
-        )
-        return batch, torch.from_numpy(place).to(self.device)
+    def _encode_everyone(self, time: int) -> Tensor:
+        """(E, d) all entities at a time, with the parameters that all tasks share."""
+        vectors: Tensor = self.encoder(self.entity, self.relation, self._everyone(time))
+        return vectors
 
-    def _encoded(self, moment: int) -> Tensor:
-        """(E, d) all entities at a moment, with the parameters that all tasks share."""
-        if moment not in self._candidates:
-            size = self.weights["entity"].numel() * self.weights["entity"].element_size()
-            while self._candidates and (len(self._candidates) + 1) * size > _CACHE_BYTES:
-                del self._candidates[next(iter(self._candidates))]
-            tree = self._tree(moment)
-            self._candidates[moment] = encode(self.weights, self.settings.encoder, tree)
-        return self._candidates[moment]
-
-    def _own_parameters(
-        self, own: dict[str, Tensor], batch: TaskBatch, task: int
-    ) -> dict[str, Tensor]:
-        """One task's own parameters, its rows written into the whole tables."""
-        tables = {name: self.weights[name].clone() for name in ("entity", "relation")}
-        for name, ids, mask in (
-            ("entity", batch.entity_ids, batch.entity_mask),
-            ("relation", batch.relation_ids, batch.relation_mask),
-        ):
-            used = mask[task]
-            tables[name][ids[task][used]] = own[name][used]
-        return encoder_part(own) | tables
-
-    def _tree(self, moment: int) -> Tree:
-        """All entities as roots at a moment; nobody sees a support before its time."""
-        everyone = torch.arange(len(self.weights["entity"]), device=self.device)
-        time = torch.full_like(everyone, moment)
-        return grow(self.sampler_.sample, everyone, time, layers=self.settings.layers)
+    def _everyone(self, time: int) -> Tree:
+        """All entities as roots at a time; nobody sees a support before its time."""
+        everyone = torch.arange(len(self.entity), device=self.device)
+        times = torch.full_like(everyone, time)
+        return grow(self.sampler_.sample, everyone, times, layers=self.settings.layers)

@@ -4,147 +4,109 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from metatkgr.graph.negatives import KINDS
-from metatkgr.models.common.few_shot import LOSSES, REDUCTIONS, RankingLoss, ranking_loss
-from metatkgr.models.metatkgr.encoder import EncoderSettings
+from metatkgr.graph.negatives import NegativeKind
+from metatkgr.models.common.few_shot import LossKind, RankingLoss, Reduction, ranking_loss
+from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Settings, Weight
 
-__all__ = ["PRESETS", "VARIANTS", "MetaTKGRSettings"]
-
-VARIANTS = ("full", "fine-tuning", "static-maml", "no-regulariser")
+__all__ = ["PRESETS", "MetaTKGRSettings"]
 
 
 @dataclass(frozen=True)
-class MetaTKGRSettings:
+class MetaTKGRSettings(Settings):
     """Settings of MetaTKGR."""
 
-    dimension: int = 128
+    dimension: Count = 128
     """d, the length of every vector."""
-    layers: int = 1
+    layers: Count = 1
     """L, layers of the encoder."""
-    attention: str = "leaky"
+    attention: Literal["printed", "leaky"] = "leaky"
     """'printed' (linear: the root's own part cancels) or 'leaky'."""
-    message: str = "gate"
+    message: Literal["printed", "residual", "gate"] = "gate"
     """What a neighbour says: 'printed' (its vector, as in the paper), 'residual' (how far the root
     is from where the neighbour and their relation would have it) or 'gate' (the same, weighted by
     one number instead of a matrix)."""
     self_term: bool = True
     """Whether an entity's own vector is added to what its neighbours say."""
-    dropout: float = 0.0
+    dropout: Dropout = 0.0
     """Share of a message that is dropped in training."""
-    sampler: str = "bfs"
+    sampler: Literal["bfs", "recent", "uniform"] = "bfs"
     """'bfs' (the paper's), 'recent' or 'uniform'."""
-    budget: int = 16
+    budget: Count = 16
     """b, neighbours of an entity."""
-    window: int = 0
+    window: Annotated[int, Range(0)] = 0
     """Δt in steps: only facts later than t - Δt are neighbours; 0: all."""
-    loss: str = "softmax"
+    loss: LossKind = "softmax"
     """'hinge' (the paper's) or 'softmax' over the answer and the negatives."""
-    margin: float = 0.5
+    margin: Rate = 0.5
     """γ of the hinge."""
-    reduction: str = "mean"
+    reduction: Reduction = "mean"
     """'sum' (the paper's) or 'mean' over facts."""
-    negatives: int = 32
+    negatives: Count = 32
     """Wrong answers for each query fact."""
-    negative_kind: str = "mixed"
+    negative_kind: NegativeKind = "mixed"
     """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
-    support_negatives: int = 8
+    support_negatives: Count = 8
     """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
     own_in_support: bool = True
     """Whether an entity sees all of its support while it is fitted to it."""
     one_shot: bool = False
     """Whether TransE, which initialises the tables, sees one fact of each support (the paper's
     way) or all K."""
-    translation_epochs: int = 40
+    translation_epochs: Amount = 40
     """Epochs of that stage."""
-    translation_steps: int = 5000
+    translation_steps: Amount = 5000
     """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
     settled after a few epochs, and the vectors of new entities fit their few facts too closely
     after more."""
-    translation_rate: float = 0.005
+    translation_rate: Rate = 0.005
     """Learning rate of that stage."""
-    background_epochs: int = 0
+    background_epochs: Amount = 0
     """Epochs of the encoder on the facts of old entities."""
-    background_batch: int = 256
+    background_batch: Count = 256
     """Facts in a batch of that stage."""
-    background_steps: int = 200
+    background_steps: Count = 200
     """At most so many batches in an epoch of that stage."""
-    background_rate: float = 0.001
+    background_rate: Rate = 0.001
     """Learning rate of that stage."""
     learn_tables: bool = False
     """Whether meta-training moves the entity and relation tables too. A table can learn the queries
     of meta-train entities by heart, which helps no new entity; the encoder cannot."""
-    epochs: int = 50
+    epochs: Count = 50
     """Epochs of meta-training."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Tasks in a batch."""
-    queries_per_task: int = 8
+    queries_per_task: Count = 8
     """At most so many queries of a task in a batch, drawn anew each time."""
-    inner_rate: float = 0.01
+    inner_rate: Weight = 0.01
     """η of the inner optimisation."""
-    inner_steps: int = 1
+    inner_steps: Amount = 1
     """Gradient steps of the inner optimisation."""
     second_order: bool = True
     """Whether the outer gradient goes through the inner one."""
-    outer_rate: float = 0.01
+    outer_rate: Rate = 0.01
     """β of the outer optimisation."""
-    intervals: int = 3
+    intervals: Count = 3
     """M, the intervals of the queries' time span, near to far."""
-    delta: float = 0.05
+    delta: Annotated[float, Range(above=0, below=1)] = 0.05
     """δ of the PAC-Bayes bound."""
-    sigma: float = 1.0
+    sigma: Rate = 1.0
     """σ of its Gaussians."""
-    variant: str = "full"
+    variant: Literal["full", "fine-tuning", "static-maml", "no-regulariser"] = "full"
     """'full', or an ablation: 'fine-tuning' (no meta-training), 'static-maml' (all intervals at
     once, no regulariser), 'no-regulariser'."""
-    candidates: str = "shared"
+    candidates: Literal["shared", "exact"] = "shared"
     """Encoding of candidate answers at meta-test: 'shared' by all tasks, or 'exact': with each
     task's own adapted parameters, much slower."""
     answers_itself: bool = False
     """Whether the asking entity may be its own answer, as in the text. It stands nearest to itself
     wherever a relation is short, and no published dataset but WIKI (79 of 662,282 facts) links an
     entity to itself."""
-    patience: int = 5
+    patience: Amount = 5
     """Validations without a better MRR before meta-training stops."""
-    validate_every: int = 1
+    validate_every: Count = 1
     """Epochs between validations."""
-
-    def __post_init__(self) -> None:
-        positive = "dimension layers budget negatives support_negatives epochs batch_size intervals"
-        positive += " queries_per_task background_batch background_steps validate_every"
-        for name in positive.split():
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        unsigned = "window translation_epochs translation_steps background_epochs inner_steps"
-        for name in unsigned.split():
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name, known in (
-            ("variant", VARIANTS),
-            ("candidates", ("shared", "exact")),
-            ("sampler", ("bfs", "recent", "uniform")),
-            ("negative_kind", KINDS),
-            ("loss", LOSSES),
-            ("reduction", REDUCTIONS),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}")
-        if not self.margin > 0:
-            raise ValueError(f"margin must be above 0, not {self.margin}")
-        _ = self.encoder  # which checks what it takes
-
-    @property
-    def encoder(self) -> EncoderSettings:
-        """The settings of the encoder."""
-        return EncoderSettings(
-            dimension=self.dimension,
-            layers=self.layers,
-            attention=self.attention,
-            message=self.message,
-            self_term=self.self_term,
-            dropout=self.dropout,
-        )
 
     @property
     def ranking(self) -> RankingLoss:

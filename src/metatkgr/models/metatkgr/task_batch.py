@@ -119,7 +119,7 @@ class TaskBatch:
         """
         if len(support.mask) != len(query.mask):
             raise ValueError(f"{len(support.mask)} supports, but {len(query.mask)} sets of queries")
-        parts = _Part.grown(((support, own_in_support), (query, True)), sample, layers)
+        parts = _Part.sampled(((support, own_in_support), (query, True)), sample, layers)
         entity_ids, entity_mask, entity = _localise_all(
             [slots for part in parts for slots in part.entities()], entities, first=layers + 1
         )
@@ -136,12 +136,14 @@ class TaskBatch:
                 rows, (slots for part in parts for slots in part.relations()), strict=True
             )
         ]
-        done = []
-        for number, part in enumerate(parts):
-            mine = slice(number * (layers + 1), (number + 1) * (layers + 1))
-            done.append(part.finish(entity[mine], directed[mine]))
         return cls(
-            entity_ids, entity_mask, relation_ids, relation_mask, done[0], done[1], support_rows
+            entity_ids,
+            entity_mask,
+            relation_ids,
+            relation_mask,
+            parts[0].renumbered(entity[: layers + 1], directed[: layers + 1]),
+            parts[1].renumbered(entity[layers + 1 :], directed[layers + 1 :]),
+            support_rows,
         )
 
     def __len__(self) -> int:
@@ -167,17 +169,17 @@ class TaskBatch:
         ).cpu()
         batches, end = [], 0
         for size in sizes:
-            mine = slice(end, end := end + size)
-            most = needs[mine].amax(0).clamp(min=1).tolist() if size else [1, 1, 1, 1]
+            tasks = slice(end, end := end + size)
+            most = needs[tasks].amax(0).clamp(min=1).tolist() if size else [1, 1, 1, 1]
             width, rows, supports, queries = most
             batches.append(
                 TaskBatch(
-                    self.entity_ids[mine, :width],
-                    self.entity_mask[mine, :width],
-                    self.relation_ids[mine],
-                    self.relation_mask[mine],
-                    self.support.some(mine, supports),
-                    self.query.some(mine, queries),
+                    self.entity_ids[tasks, :width],
+                    self.entity_mask[tasks, :width],
+                    self.relation_ids[tasks],
+                    self.relation_mask[tasks],
+                    self.support.some(tasks, supports),
+                    self.query.some(tasks, queries),
                     rows,
                 )
             )
@@ -197,6 +199,27 @@ class TaskBatch:
             "relation": functional.embedding(self.relation_ids, tables["relation"]),
         }
 
+    def write_back(
+        self, tables: Mapping[str, Tensor], adapted: Mapping[str, Tensor], task: int
+    ) -> dict[str, Tensor]:
+        """One task's parameters, its rows written into copies of the global tables.
+
+        Args:
+            tables: ``entity`` (E, d) and ``relation`` (R, d); other keys are ignored.
+            adapted: of all tasks, (T, ...) each: ``entity``, ``relation`` and any others.
+            task: whose parameters.
+        """
+        parameters = {key: value[task] for key, value in adapted.items()}
+        for name, ids, mask in (
+            ("entity", self.entity_ids, self.entity_mask),
+            ("relation", self.relation_ids, self.relation_mask),
+        ):
+            used = mask[task]
+            table = tables[name].clone()
+            table[ids[task][used]] = parameters[name][used]
+            parameters[name] = table
+        return parameters
+
 
 _Slots = tuple[Tensor, Tensor]
 """Ids and whether each counts, both (T, ...)."""
@@ -207,65 +230,55 @@ class _Part:
     """The support or the queries on their way from global to local ids."""
 
     facts: PaddedFacts
-    root: Tensor
-    """(T, F, 2 + n) int64 global entity."""
     root_mask: Tensor
     """(T, F, 2 + n) bool."""
-    hops: list[Hop]
-    """In global ids, ages as int64 steps."""
+    tree: Tree
+    """(T, F, 2 + n) roots in global ids; the ages of the hops are steps, not positions yet."""
 
     @classmethod
-    def grown(
+    def sampled(
         cls, parts: Sequence[tuple[PaddedFacts, bool]], sample: SampleNeighbours, layers: int
     ) -> list[_Part]:
-        """Facts, and whether who is asked sees its supports at any time; all sampled at once."""
-        roots, masks, flat = [], [], []
+        """Facts, and whether query entities see their supports at any time; all sampled at once."""
+        masks, flat = [], []
         for facts, own in parts:
             root = torch.cat([torch.stack([facts.entity, facts.answer], -1), facts.negatives], -1)
             two = facts.mask.unsqueeze(-1).expand(*facts.mask.shape, 2)
             mask = torch.cat([two, facts.negative_mask & facts.mask.unsqueeze(-1)], -1)
-            asked = torch.zeros_like(mask)
-            asked[..., 0] = own
+            sees_support = torch.zeros_like(mask)
+            sees_support[..., 0] = own
             time = facts.time.unsqueeze(-1).expand_as(root)
-            roots.append(root)
             masks.append(mask)
-            flat.append([column.reshape(-1) for column in (root, time, mask, asked)])
-        who, when, counts, asks = (torch.cat(column) for column in zip(*flat, strict=True))
-        hops = grow_hops(sample, who, when, counts, asks, layers)
-        split = [
-            [torch.split(column, [r.numel() for r in roots]) for column in hop] for hop in hops
-        ]
+            flat.append([column.reshape(-1) for column in (root, time, mask, sees_support)])
+        entity, time, mask, sees_support = (torch.cat(x) for x in zip(*flat, strict=True))
+        hops = grow_hops(sample, entity, time, mask, sees_support, layers)
+        trees = Tree(entity, entity.new_zeros(0), tuple(hops)).split([m.numel() for m in masks])
         return [
-            cls(
-                facts,
-                root,
-                mask,
-                [Hop(*(c[i].reshape(*root.shape, *c[i].shape[1:]) for c in hop)) for hop in split],
-            )
-            for i, ((facts, _), root, mask) in enumerate(zip(parts, roots, masks, strict=True))
+            cls(facts, mask, tree.reshape(mask.shape))
+            for (facts, _), mask, tree in zip(parts, masks, trees, strict=True)
         ]
 
     def entities(self) -> list[_Slots]:
-        return [(self.root, self.root_mask), *((hop.entity, hop.mask) for hop in self.hops)]
+        return [
+            (self.tree.entity, self.root_mask),
+            *((hop.entity, hop.mask) for hop in self.tree.hops),
+        ]
 
     def relations(self) -> list[_Slots]:
-        asked = (self.facts.relation, self.facts.mask)
-        return [asked, *((hop.relation, hop.mask) for hop in self.hops)]
+        of_facts = (self.facts.relation, self.facts.mask)
+        return [of_facts, *((hop.relation, hop.mask) for hop in self.tree.hops)]
 
-    def finish(self, entity: list[Tensor], relation: list[Tensor]) -> TaskFacts:
-        ages, age = self._localised_ages()
-        columns = zip(entity[1:], relation[1:], age, self.hops, strict=True)
+    def renumbered(self, entity: list[Tensor], relation: list[Tensor]) -> TaskFacts:
+        """The facts with these local ids; the different ages of each task are numbered too."""
+        steps = torch.cat([hop.age.reshape(-1) for hop in self.tree.hops])
+        lowest, highest = (int(end) for end in steps.aminmax()) if len(steps) else (0, 0)
+        slots = [(hop.age - lowest, hop.mask) for hop in self.tree.hops]
+        ids, _, age = _localise_all(slots, highest - lowest + 1)
+        ages = (ids + lowest).to(torch.get_default_dtype())  # (T, A)
+        columns = zip(entity[1:], relation[1:], age, self.tree.hops, strict=True)
         hops = tuple(Hop(e, r, a, hop.mask) for e, r, a, hop in columns)
         negative_mask = self.root_mask[..., 2:]
         return TaskFacts(Tree(entity[0], ages, hops), relation[0], self.facts.mask, negative_mask)
-
-    def _localised_ages(self) -> tuple[Tensor, list[Tensor]]:
-        """(T, A) the ages of each task; for each hop, the positions of its ages there."""
-        every = torch.cat([hop.age.reshape(-1) for hop in self.hops])
-        lowest, highest = (int(end) for end in every.aminmax()) if len(every) else (0, 0)
-        slots = [(hop.age - lowest, hop.mask) for hop in self.hops]
-        ids, _, age = _localise_all(slots, highest - lowest + 1)
-        return (ids + lowest).to(torch.get_default_dtype()), age
 
 
 def _last_row(facts: TaskFacts) -> Tensor:

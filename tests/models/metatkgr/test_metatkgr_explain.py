@@ -17,8 +17,8 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.graph.index import GraphIndex
 from metatkgr.models.metatkgr.curriculum import sampler_for
+from metatkgr.models.metatkgr.explain import LinkReader, as_neighbours
 from metatkgr.models.metatkgr.model import MetaTKGR
-from metatkgr.models.metatkgr.nearby import Nearby, as_neighbours
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 
 SMALL = {"dimension": 8, "budget": 6, "translation_epochs": 3}
@@ -50,7 +50,7 @@ def test_fact_by_fact_the_same_is_collected_as_by_the_sampler(sampler: str, wind
     generator = np.random.default_rng(0)
     for entity in np.unique(tasks.supports.entity)[::3].tolist():
         time = int(generator.integers(60, world().steps + 1))
-        near = Nearby(index, tasks.supports, settings, time)
+        near = LinkReader(index, tasks.supports, settings, time)
         for own in (True, False):
             links = near.sample(entity, own=own)
             found = as_neighbours([links], 6, index.device)
@@ -71,7 +71,7 @@ def test_fact_by_fact_the_same_is_collected_as_by_the_sampler(sampler: str, wind
 def _without(
     visible: VisibleFacts,
     supports: Supports,
-    near: Nearby,
+    near: LinkReader,
     triple: tuple[int, int, int],
     settings: MetaTKGRSettings,
 ) -> Any:
