@@ -24,8 +24,8 @@ from metatkgr.data.visibility import Supports
 from metatkgr.evaluation.filters import FILTERS, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.graph.build import build_index
-from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.layers import GrowingIndex
+from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.scores import relation_vectors, score_all
@@ -98,7 +98,7 @@ def _index(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Batches of 4,096 roots: the ends of facts drawn at random, at their times."""
     store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
-    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(0)
     found = 0
     for number in range(40):
@@ -117,7 +117,7 @@ def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Batches of 32 tasks, 3 supports and 8 queries each, neighbours from the mapped index."""
     store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
-    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
     tables = _tables(store)
     generator = torch.Generator().manual_seed(0)
     encoder = TemporalEncoder(dimension=_DIMENSION, message="gate", dropout=0.0)
@@ -174,7 +174,7 @@ def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     tables = _tables(store)
     known, now = len(store.entities), store.steps - 1
     generator = torch.Generator().manual_seed(0)
-    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
     newcomers = 10
     for number in range(newcomers + 2):
         _, relation, other, _ = _drawn(store, 3, generator)

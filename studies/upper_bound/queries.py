@@ -13,9 +13,7 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.evaluation.filters import TrueAnswers, true_answers
-from metatkgr.graph.history import History
-from metatkgr.graph.novelty import novel_answers
-from metatkgr.graph.pagerank import PageRank
+from metatkgr.graph.history import novel_answers
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -125,8 +123,7 @@ def read_evidence(
         model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
         model.weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
     reader = model.prepare(tasks.visible).adapt(tasks.supports).reader_
-    history = History(tasks.visible, tasks.supports, device)
-    pagerank = PageRank(tasks.visible, tasks.supports, device)
+    history, pagerank = reader.history, reader.pagerank
     true = true_answers(tasks.facts, novel.queries, "static").to(device)
     seen_since = _first_seen(tasks, device)
     parts: list[tuple[Tensor, ...]] = []
@@ -150,7 +147,7 @@ def read_evidence(
         pointed.append(
             _pointed(
                 pagerank.shares_within(queries, _WALKS),
-                history.place_counts(queries) > 0,
+                history.slot_counts(queries) > 0,
                 table,
                 answer,
                 seen_since[answer] < time,

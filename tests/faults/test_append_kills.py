@@ -25,7 +25,7 @@ from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.file import write_world
 from metatkgr.errors import DataError
 from metatkgr.graph.build import build_index
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.stored import IndexGrowth, open_index
 
 NAMED = ReadOptions(name="world")

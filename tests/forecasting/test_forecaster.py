@@ -478,12 +478,14 @@ def test_the_first_facts_of_many_entities_are_those_of_each() -> None:
     forecaster = Forecaster.of("paths", world(), calibration=GUESS)
     forecaster.observe([("Cy", world().relations[0], "Di", n) for n in (3, 90, 1, 50)])
     snapshot = forecaster._graph.snapshot()
-    wanted = np.zeros(len(snapshot.entities), bool)
-    chosen = [1, 5, len(wanted) - 2, len(wanted) - 1]
-    wanted[chosen] = True
-    many, each = snapshot.first_facts(wanted, 3), snapshot.supports(chosen, 3)
+    last = len(snapshot.entities) - 1
+    chosen = [1, 5, last - 1, last]
+    many = snapshot.supports(chosen, 3)
     for name in ("entity", "relation", "other", "time"):
-        assert getattr(many, name).tolist() == getattr(each, name).tolist()
+        each = [getattr(snapshot.supports([who], 3), name) for who in chosen]
+        assert getattr(many, name).tolist() == np.concatenate(each).tolist()
+    assert snapshot.supports([last], 3).time.tolist() == [1, 3, 50]
+    assert snapshot.newcomers(0) == np.flatnonzero(snapshot.facts.emerged_at > 0).tolist()
 
 
 def test_probabilities_are_the_same_whatever_was_asked_first(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from metatkgr.data.visibility import Supports
 from metatkgr.errors import DataError
 from metatkgr.graph.build import build_index
 from metatkgr.graph.checking import check_links, damage_told
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.graph.stored import index_of, open_index

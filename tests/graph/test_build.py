@@ -12,18 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatkgr.data import sources
-from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.facts import Facts
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.graph import build
-from metatkgr.graph.build import Block, blocks_of, build_index
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.build import Block, build_index
+from metatkgr.graph.mapped import GraphIndex
 from references import graphs
 
 
 def built(facts: Facts, folder: Path, at_once: int) -> GraphIndex:
     def blocks(rows: int) -> Iterator[Block]:
-        return blocks_of(facts, rows)
+        for low in range(0, len(facts), rows):
+            part = facts.select(np.arange(low, min(low + rows, len(facts))))
+            columns = (part.subject, part.relation, part.object, part.time)
+            subject, relation, other, time = (column.astype(np.int64) for column in columns)
+            yield subject, relation, other, time
 
     return build_index(
         folder / "index.safetensors",
@@ -59,7 +63,5 @@ def test_a_world_in_many_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_key_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
-    columns = np.array([(0, 0, 1, 0), (1, 0, 0, 2**62)]).T
-    facts = Facts(*columns, Vocabulary.numbered(2), Vocabulary.numbered(1))
     with pytest.raises(DataError, match="63 bits"):
-        built(facts, tmp_path, 10)
+        build_index(tmp_path / "x", lambda _: [], entities=2**40, relations=1, steps=2**40)

@@ -1,26 +1,24 @@
-"""The index holds every link once, in time order, and comes back from disk without being read."""
+"""The temporal index holds every link once, in time order; with recent facts, as built anew."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import gc
+from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 from metatkgr.data.facts import Facts, Vocabulary
-from metatkgr.data.visibility import VisibleFacts
-from metatkgr.errors import DataError
-from metatkgr.graph.index import GraphIndex
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.layer import LinkLayer
+from metatkgr.graph.ragged import bisect_ranges
+from metatkgr.graph.sampler import SAMPLERS
 from references import ENTITIES, RELATIONS, graphs, tuples
-
-ABOUT = {"format": "metatkgr graph index", "version": "1"}
 
 
 def drawn() -> Facts:
@@ -30,12 +28,29 @@ def drawn() -> Facts:
 
 
 def test_a_drawn_graph_by_eye() -> None:
-    index = GraphIndex.of(VisibleFacts.of(drawn()))
-    assert index.start.tolist() == [0, 2, 4, 5]
-    assert index.target.tolist() == [1, 2, 0, 1, 0]
-    assert index.relation.tolist() == [0, 3, 2, 1, 1]
-    assert (index.key % index.steps).tolist() == [0, 1, 0, 1, 1]
+    index = TemporalIndex.of(VisibleFacts.of(drawn()))
+    links = index.by_time
+    assert links.start.tolist() == [0, 2, 4, 5]
+    assert links.target.tolist() == [1, 2, 0, 1, 0]
+    assert links.relation.tolist() == [0, 3, 2, 1, 1]
+    assert (links.key % links.steps).tolist() == [0, 1, 0, 1, 1]
     assert len(index) == 5, "a fact of an entity with itself is one link"
+
+
+def links_of(facts: Facts) -> dict[int, list[tuple[int, int, int]]]:
+    """By entity: target, directed relation and time, oldest first."""
+    links: dict[int, list[tuple[int, int, int]]] = {e: [] for e in range(ENTITIES)}
+    for s, r, o, t in tuples(facts):
+        links[s].append((o, r, t))
+        if s != o:
+            links[o].append((s, r + RELATIONS, t))
+    return links
+
+
+def moments(facts: Facts) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every entity at every time, and at times before and after all facts."""
+    times = torch.tensor([-5, *range(facts.steps + 2), 10**9])
+    return torch.arange(ENTITIES).repeat_interleave(len(times)), times.repeat(ENTITIES)
 
 
 @given(facts=graphs(), window=st.one_of(st.none(), st.integers(1, 30)))
@@ -43,157 +58,170 @@ def test_a_drawn_graph_by_eye() -> None:
 def test_the_links_of_a_moment_are_those_of_a_plain_search(
     facts: Facts, window: int | None
 ) -> None:
-    index = GraphIndex.of(VisibleFacts.of(facts))
-    expected: dict[int, list[tuple[int, int, int]]] = {e: [] for e in range(ENTITIES)}
-    for s, r, o, t in tuples(facts):
-        expected[s].append((o, r, t))
-        if s != o:
-            expected[o].append((s, r + RELATIONS, t))
-    times = torch.tensor([-5, *range(facts.steps + 2), 10**12])
-    entity, time = torch.arange(ENTITIES).repeat_interleave(len(times)), times.repeat(ENTITIES)
+    index, expected = TemporalIndex.of(VisibleFacts.of(facts)), links_of(facts)
+    entity, time = moments(facts)
     public, late = index.before(entity, time, window), index.since(entity, time)
-    link = list(zip(*(c.tolist() for c in (index.target, index.relation, index.key)), strict=True))
+    order = index.by_time
+    link = list(zip(*(c.tolist() for c in (order.target, order.relation, order.key)), strict=True))
     for row, (e, t) in enumerate(zip(entity.tolist(), time.tolist(), strict=True)):
         for (low, high), right in (
             (public, [x for x in expected[e] if x[2] < t and (not window or x[2] > t - window)]),
             (late, [x for x in expected[e] if x[2] >= t]),
         ):
             got = link[int(low[row]) : int(high[row])]
-            assert [(x, r, key - e * index.steps) for x, r, key in got] == right
-
-
-def test_rows_need_not_come_in_time_order() -> None:
-    visible = VisibleFacts.of(drawn())
-    order = np.array([4, 5, 2, 3, 0, 1])
-    columns = ("source", "relation", "target", "time")
-    shuffled = replace(visible, **{name: getattr(visible, name)[order] for name in columns})
-    assert torch.equal(GraphIndex.of(shuffled).key, GraphIndex.of(visible).key)
-    assert torch.equal(GraphIndex.of(shuffled).target, GraphIndex.of(visible).target)
+            assert [(x, r, key - e * order.steps) for x, r, key in got] == right
 
 
 def test_a_key_that_does_not_fit_is_an_error() -> None:
-    visible = VisibleFacts.of(drawn())
+    facts = replace(drawn(), relations=range(2**30))  # type: ignore[arg-type]
+    entities = range(2**31 - 2)
+    visible = VisibleFacts.of(replace(facts, entities=entities))  # type: ignore[arg-type]
     with pytest.raises(OverflowError, match="63 bits"):
-        GraphIndex.of(replace(visible, time=visible.time + 2**62))
+        TemporalIndex.of(visible).last_contacts(torch.tensor([0]), torch.tensor([1]))
 
 
-@given(facts=graphs())
-@settings(max_examples=10, deadline=None)
-def test_a_saved_index_is_the_same_index(
-    facts: Facts, tmp_path_factory: pytest.TempPathFactory
+@st.composite
+def layered(draw: st.DrawFn) -> tuple[Facts, VisibleFacts]:
+    """A graph, and the same with some facts, of old and new entities, arrived later."""
+    facts = draw(graphs())
+    known = draw(st.integers(1, ENTITIES))
+    late = np.array(draw(st.lists(st.booleans(), min_size=len(facts), max_size=len(facts))))
+    if draw(st.booleans()):  # in the order of time, as most facts arrive
+        late[:] = np.arange(len(facts)) >= draw(st.integers(0, len(facts)))
+    late |= np.maximum(facts.subject, facts.object) >= known
+    first = replace(facts.select(~late), entities=Vocabulary(facts.entities.names[:known]))
+    # Arrivals come behind first facts of the same step.
+    merged = first.merged(facts.select(late))
+    return merged, VisibleFacts.of(first).grown(facts.select(late))
+
+
+@given(graph=layered(), most=st.integers(1, 4))
+@settings(max_examples=80, deadline=None)
+def test_with_recent_facts_it_answers_as_an_index_built_anew(
+    graph: tuple[Facts, VisibleFacts], most: int
 ) -> None:
-    path = tmp_path_factory.mktemp("index") / "deeper" / "graph.safetensors"
-    index = GraphIndex.of(VisibleFacts.of(facts))
-    index.save(path)
-    again = GraphIndex.open(path)
+    facts, visible = graph
+    anew, grown = TemporalIndex.of(VisibleFacts.of(facts)), TemporalIndex.of(visible)
+    assert (len(grown), grown.entities, grown.relations) == (len(anew), ENTITIES, 2 * RELATIONS)
+    assert grown.steps == anew.steps
+    entity, time = moments(facts)
+    relation = torch.arange(len(entity)) % (2 * RELATIONS)
+    low, high = anew.before(entity, time)
+    for window in (None, 2):
+        for one, other in zip(
+            anew.before(entity, time, window), grown.before(entity, time, window), strict=True
+        ):
+            assert torch.equal(one, other)
+    position = high[:, None] - 1 - torch.arange(3)
+    mask = position >= low[:, None]
+    for one, other in zip(
+        anew.read(entity, position, mask), grown.read(entity, position, mask), strict=True
+    ):
+        assert torch.equal(one, other)
+    assert torch.equal(
+        anew.targets(entity, position, mask)[mask], grown.targets(entity, position, mask)[mask]
+    )
+    sources = entity[:, None].expand_as(mask)[mask]
+    for one, other in zip(
+        anew.about(sources, position[mask]), grown.about(sources, position[mask]), strict=True
+    ):
+        assert torch.equal(one, other)
     for name in ("key", "relation", "target", "start"):
-        assert torch.equal(getattr(again, name), getattr(index, name))
-    sizes = (again.entities, again.relations, again.steps)
-    assert sizes == (index.entities, index.relations, index.steps)
-    assert [file.name for file in path.parent.iterdir()] == ["graph.safetensors"]
+        assert torch.equal(getattr(anew.by_time, name), getattr(grown.by_time, name))
+    assert torch.equal(anew.first_seen, grown.first_seen)
+    assert torch.equal(anew.last_seen(7), grown.last_seen(7))
+    assert torch.equal(anew.slot_counts(relation, time), grown.slot_counts(relation, time))
+    assert torch.equal(anew.facts_before(relation, time), grown.facts_before(relation, time))
+    for along in (relation, None):
+        one, other = (index.latest_links(entity, along, time, most) for index in (anew, grown))
+        for name in ("row", "relation", "target", "first", "last"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
+    for name in ("target", "source", "first"):
+        assert torch.equal(getattr(anew.neighbours, name), getattr(grown.neighbours, name))
+    for one, other in ((anew, grown), (grown, anew)):
+        found = one.first_facts(torch.arange(ENTITIES), most)
+        again = other.first_facts(torch.arange(ENTITIES), most)
+        assert torch.equal(found.target, again.target)
+        assert torch.equal(found.time, again.time)
 
 
-def test_an_open_index_survives_being_saved_again(tmp_path: Path) -> None:
-    path = tmp_path / "graph.safetensors"
-    visible = VisibleFacts.of(drawn())
-    GraphIndex.of(visible).save(path)
-    first = GraphIndex.open(path)
-    GraphIndex.of(replace(visible, relation=visible.relation * 0)).save(path)
-    assert first.relation.tolist() == [0, 3, 2, 1, 1]
-    assert not GraphIndex.open(path).relation.any()
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_opening_a_large_index_does_not_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "large.safetensors"
-    links, entities = 4_000_000, 1000
-    each = links // entities
-    zeros = torch.zeros(links, dtype=torch.int64)
-    key = (torch.arange(entities)[:, None] * (each + 1) + torch.arange(each)).view(-1)
-    start = torch.arange(entities + 1) * each
-    GraphIndex(key, zeros, zeros.clone(), start, entities, 2, each + 1).save(path)
-    program = (
-        "import sys, torch\n"
-        "from metatkgr.graph.index import GraphIndex\n"
-        "def resident():\n"
-        "    words = open('/proc/self/statm').read().split()\n"
-        "    return int(words[1]) * 4096 / 1e6\n"
-        "import safetensors.torch\n"
-        "torch.searchsorted(torch.arange(9), torch.arange(3))\n"
-        "before = resident()\n"
-        "index = GraphIndex.open(sys.argv[1])\n"
-        "print(resident() - before)\n"
-        "low, high = index.before(torch.tensor([7]), torch.tensor([99]))\n"
-        "assert int(high - low) == 99\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], check=True, capture_output=True, text=True
-    )
-    assert path.stat().st_size > 90e6
-    assert float(done.stdout) < 8, f"opening 96 MB took {done.stdout.strip()} MB of memory"
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.safetensors.*build it again"):
-        GraphIndex.open(tmp_path / "nowhere.safetensors")
-    with pytest.raises(DataError, match="build it again"):
-        GraphIndex.open(tmp_path)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 0.999])
-def test_a_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
-    path = tmp_path / "graph.safetensors"
-    GraphIndex.of(VisibleFacts.of(drawn())).save(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(DataError, match=r"graph\.safetensors.*build it again"):
-        GraphIndex.open(path)
-
-
-def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.safetensors"
-    path.write_text("s,r,o,t\n" * 100)
-    with pytest.raises(DataError, match="damaged or not a graph index"):
-        GraphIndex.open(path)
-    save_file({"weight": torch.zeros(3)}, path)
-    with pytest.raises(DataError, match="not a graph index"):
-        GraphIndex.open(path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"version": "2"}, "version 2, this program reads version 1"),
-        ({"steps": "many"}, "damaged"),
-        ({"entities": "7"}, "do not fit together"),
-    ],
-)
-def test_an_index_of_another_kind_is_refused(
-    tmp_path: Path, changes: dict[str, str], message: str
+@given(graph=layered())
+@settings(max_examples=40, deadline=None)
+def test_pairs_slots_and_single_facts_are_those_of_a_plain_search(
+    graph: tuple[Facts, VisibleFacts],
 ) -> None:
-    path = tmp_path / "graph.safetensors"
-    GraphIndex.of(VisibleFacts.of(drawn())).save(path)
-    sizes = {"entities": "3", "relations": "4", "steps": "3"}
-    save_file(load_file(path), path, {**ABOUT, **sizes, **changes})
-    with pytest.raises(DataError, match=message):
-        GraphIndex.open(path)
+    facts, visible = graph
+    index = TemporalIndex.of(visible)
+    both = [
+        link for s, r, o, t in tuples(facts) for link in ((s, r, o, t), (o, r + RELATIONS, s, t))
+    ]
+    now = facts.steps // 2 + 1
+    entity = torch.arange(ENTITIES)
+    time = torch.full_like(entity, now)
+    for relation in range(2 * RELATIONS):
+        asked = torch.full_like(entity, relation)
+        past = [(s, o, t) for s, r, o, t in both if r == relation and t < now]
+        links = index.last_links(entity, asked, time)
+        found: dict[tuple[int, int], int] = {}
+        for e, x, step in zip(
+            links.question.tolist(), links.candidate.tolist(), links.step.tolist(), strict=True
+        ):
+            found[e, x] = max(step, found.get((e, x), -1))
+        assert found == {(s, o): max(t for a, b, t in past if (a, b) == (s, o)) for s, o, _ in past}
+        counts = Counter(o for _, o, _ in past)
+        assert index.slot_counts(asked, time)[0].tolist() == [counts[x] for x in range(ENTITIES)]
+        tables = index.slot_tables(asked, time, (2.0,))
+        last = [max((t for _, o, t in past if o == x), default=-1) for x in range(ENTITIES)]
+        assert tables.last[tables.row][0].tolist() == last
+    for s, r, o, t in tuples(facts):
+        assert index.happened(s, r, o, t)
+        assert index.happened(s, r, o, t + 1) == ((s, r, o, t + 1) in set(tuples(facts)))
 
 
-def test_columns_that_are_missing_or_short_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "graph.safetensors"
-    GraphIndex.of(VisibleFacts.of(drawn())).save(path)
-    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
-    about = {**ABOUT, "entities": "3", "relations": "4", "steps": "3"}
-    save_file({**tensors, "target": tensors["target"][:-1].clone()}, path, about)
-    with pytest.raises(DataError, match="do not fit together"):
-        GraphIndex.open(path)
-    del tensors["target"]
-    save_file(tensors, path, about)
-    with pytest.raises(DataError, match="damaged"):
-        GraphIndex.open(path)
+def test_who_asks_again_shares_the_layer_until_nobody_uses_it() -> None:
+    visible = VisibleFacts.of(drawn())
+    one, other = TemporalIndex.of(visible), TemporalIndex.of(visible.grown(drawn().select([])))
+    assert other._layers[0] is one._layers[0]
+    assert len(visible.layers) == 1
+    del one, other
+    gc.collect()
+    assert len(visible.layers) == 0
 
 
-def test_moves_between_devices() -> None:
-    index = GraphIndex.of(VisibleFacts.of(drawn()), device="cpu")
-    assert torch.equal(index.to("cpu").key, index.key)
-    assert index.to("meta").device.type == "meta"
+def test_a_mask_hides_what_is_not_public() -> None:
+    index = TemporalIndex.of(VisibleFacts.of(drawn(), np.array([True, False, True])))
+    assert len(index) == 3
+    assert index.last_contacts(torch.tensor([2]), torch.tensor([9])).step.tolist() == []
+
+
+def test_samplers_read_recent_facts_too() -> None:
+    facts = drawn()
+    visible = VisibleFacts.of(facts.select(np.array([0]))).grown(facts.select(np.array([1, 2])))
+    for kind in SAMPLERS.values():
+        generator = torch.Generator().manual_seed(0)
+        sampler = kind(TemporalIndex.of(visible), Supports.none(), budget=4, generator=generator)
+        found = sampler.sample(torch.tensor([0]), torch.tensor([9]))
+        assert sorted(found.entity[found.mask].tolist())[-2:] == [1, 2]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6),
+    seed=st.integers(0, 99),
+)
+def test_bisection_of_ranges_is_searchsorted_of_each(sizes: list[int], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    parts = [torch.randint(5, (n,), generator=generator).sort().values for n in sizes]
+    values = torch.cat(parts).int()
+    stop = torch.tensor(sizes).cumsum(0)
+    start = stop - torch.tensor(sizes)
+    for bound in range(-1, 7):
+        asked = torch.full_like(start, bound)
+        pairs = zip(start.tolist(), parts, strict=True)
+        wanted = [first + int(torch.searchsorted(part, bound)) for first, part in pairs]
+        assert bisect_ranges(values, start, stop, asked, max(sizes)).tolist() == wanted
+
+
+def test_a_layer_keeps_ids_in_half_the_width() -> None:
+    layer = LinkLayer(VisibleFacts.of(drawn()), entities=3, relations=4, device=torch.device("cpu"))
+    narrow = (layer.by_time.relation, layer.by_time.target, layer.pairs.time, layer.slots.time)
+    assert {column.dtype for column in narrow} == {torch.int32}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.layers import GrowingIndex
+from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.sampler import SAMPLERS
 from references import RELATIONS, graphs
 

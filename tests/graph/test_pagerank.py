@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
-from metatkgr.graph.pagerank import PageRank
+from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.pagerank import PageRank, Transitions
 from metatkgr.models import create
 from references import (
     ENTITIES,
@@ -35,7 +36,12 @@ def questions(tasks: Tasks) -> list[tuple[int, int, int]]:
 def test_shares_are_the_walkers(facts: Facts, visibility: str, shots: int) -> None:
     tasks = Tasks.build(facts, shots=shots, visibility=visibility)
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
-    walks = PageRank(tasks.visible, tasks.supports, restart=0.2, steps=5)
+    walks = PageRank(
+        Transitions(TemporalIndex.of(tasks.visible).neighbours),
+        tasks.supports,
+        restart=0.2,
+        steps=5,
+    )
     shares = walks.shares(tasks.questions)
     for row, (entity, _, time) in enumerate(questions(tasks)):
         expected = literal_shares(literal, entity, time, 0.2, 5)

@@ -292,8 +292,7 @@ def test_a_gpu_finds_the_same_neighbours(name: str, window: int | None) -> None:
 @pytest.mark.parametrize("name", sorted(SAMPLERS))
 def test_an_empty_graph_has_no_neighbours(name: str) -> None:
     tasks = small([(0, 0, 1, 0)])
-    none = np.zeros(0, np.int64)
-    empty = replace(tasks.visible, source=none, relation=none, target=none, time=none)
+    empty = VisibleFacts.of(tasks.facts, np.zeros(len(tasks.facts), bool))
     sampler = create_sampler(name, GraphIndex.of(empty), tasks.supports, generator=seeded())
     assert not sampler.sample(torch.arange(10), torch.arange(10)).mask.any()
 

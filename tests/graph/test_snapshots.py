@@ -116,10 +116,7 @@ def test_links_lead_to_the_other_entity_in_the_same_step() -> None:
 
 def test_no_facts_make_no_snapshots() -> None:
     nothing = some_facts(ROWS)
-    empty = np.zeros(0, np.int64)
-    nothing = VisibleFacts(
-        empty, empty, empty, empty, nothing.entities, nothing.relations, nothing.calendar
-    )
+    nothing = VisibleFacts.of(nothing.base, np.zeros(len(nothing.base), bool))
     snapshots = Snapshots(nothing)
     assert len(snapshots) == 0
     assert snapshots.window(torch.tensor([5]), 2).tolist() == [[-1, -1]]

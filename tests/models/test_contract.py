@@ -17,7 +17,7 @@ from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.models import available, create
-from metatkgr.models.base import Model, Observes
+from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.loop import train
 from metatkgr.training.runs import RunConfig, load_run, save_graph, save_model
@@ -185,10 +185,10 @@ def test_the_future_test_would_notice_a_model_that_peeks() -> None:
     assert not torch.equal(model.score(asked), model.score(late))
 
 
-OBSERVING = [name for name in MODELS if issubclass(available()[name], Observes)]
+LIVE = [name for name in MODELS if available()[name].live]
 
 
-@pytest.mark.parametrize("name", OBSERVING)
+@pytest.mark.parametrize("name", LIVE)
 def test_facts_that_are_observed_count_like_prepared_ones(name: str) -> None:
     """Facts at any time, entities that nobody had heard of; and the same model goes back again."""
     tasks = tasks_of("streaming")
@@ -200,10 +200,8 @@ def test_facts_that_are_observed_count_like_prepared_ones(name: str) -> None:
     everything = ready(name, tasks).score(questions)
 
     model = usable(name).prepare(first)
-    assert isinstance(model, Observes)
     for rows in (~old, np.zeros_like(old), ~old & (facts.time < 50), ~old):
-        model.observe(VisibleFacts.of(facts.select(rows)))
-        assert isinstance(model, Model)
+        model.prepare(first.grown(facts.select(rows)))
         scores = model.adapt(tasks.supports).score(questions)
         assert scores.shape == everything.shape
         assert torch.equal(scores, everything) == bool((rows == ~old).all())

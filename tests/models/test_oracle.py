@@ -10,6 +10,7 @@ import torch
 
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.tasks import Queries, Tasks
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import WorldSettings, simulate
 from metatkgr.data.world.law import Law, fact_chances
 from metatkgr.data.world.plan import (
@@ -38,8 +39,8 @@ from metatkgr.data.world.step import advance
 from metatkgr.errors import DataError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models.base import create
-from metatkgr.models.baselines.recurrency import Recurrency
 from metatkgr.models.oracle import Oracle
+from metatkgr.models.rules import Recurrency
 
 R = len(RELATIONS)
 
@@ -291,7 +292,7 @@ def test_the_oracle_ranks_by_probability_and_puts_impossible_answers_last(tasks:
 
 def test_the_oracle_refuses_facts_without_a_law_in_one_sentence(tasks: Tasks) -> None:
     with pytest.raises(DataError, match="needs a simulated world"):
-        Oracle().prepare(replace(tasks.visible, law=None))
+        Oracle().prepare(VisibleFacts.of(replace(tasks.facts, law=None)))
 
 
 def test_copying_lies_clearly_above_chance_and_clearly_below_the_oracle(tasks: Tasks) -> None:

@@ -16,7 +16,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
 from metatkgr.experiments.results import Results
-from metatkgr.graph.novelty import novel_answers
+from metatkgr.graph.history import novel_answers
 from metatkgr.models.evidence.combination import initial_weights
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings

@@ -13,12 +13,15 @@ import numpy.typing as npt
 from metatkgr.data.calendar import Calendar
 from metatkgr.errors import DataError, UnknownNameError
 
-__all__ = ["Facts", "IntArray", "Vocabulary"]
+__all__ = ["Column", "Facts", "IntArray", "Vocabulary"]
 
 IntArray = npt.NDArray[np.int64]
+Column = npt.NDArray[np.int32]
+"""A column of facts, perhaps mapped from a file. Half as wide as the numbers made from it: who
+multiplies ids to a key widens them first (``graph.ragged.pack`` does)."""
 
-_LATEST = 10**15 * 2 + 1
-"""Steps that a graph may span: raw times are at most 10^15 either side of zero."""
+_MOST = 2**31 - 2
+"""Steps that a graph may span, and names that a vocabulary may have: what a column can hold."""
 
 
 class Vocabulary(Sequence[str]):
@@ -126,22 +129,37 @@ def first_of_each(columns: Sequence[tuple[IntArray, int]]) -> IntArray:
     return np.sort(order[new]).astype(np.int64)
 
 
+def _narrowed(name: str, column: npt.NDArray[Any]) -> Column:
+    """A column of any whole numbers as int32.
+
+    Raises:
+        DataError: a number is too large for it, or none.
+    """
+    if not np.issubdtype(column.dtype, np.integer):
+        raise DataError(f"the column {name} holds no whole numbers but {column.dtype}")
+    if column.size and (int(column.min()) < -_MOST or int(column.max()) >= _MOST):
+        advice = ": choose a coarser time unit" if name == "time" else ""
+        raise DataError(f"the column {name} reaches {int(column.max()):,}, of {_MOST:,}{advice}")
+    return column.astype(np.int32)
+
+
 @dataclass(frozen=True, eq=False)
 class Facts:
     """Distinct quadruples (s, r, o, t) in chronological order, with names and a calendar.
 
-    Invariants (established by :meth:`build`): all columns int64 of one length N; ids within the
+    Invariants (established by :meth:`build`): all columns int32 of one length N; ids within the
     vocabularies; no two rows equal; ``time`` is a step index, non-decreasing, starts at 0; rows of
-    one step keep the order in which they were read.
+    one step keep the order in which they were read. Columns are in memory or mapped from a folder
+    (``data.ingest``); nobody changes them. Wider ones are narrowed when they are handed in.
     """
 
-    subject: IntArray
+    subject: Column
     """(N,) entity id of the subject."""
-    relation: IntArray
+    relation: Column
     """(N,) relation id."""
-    object: IntArray
+    object: Column
     """(N,) entity id of the object."""
-    time: IntArray
+    time: Column
     """(N,) step index."""
     entities: Vocabulary
     relations: Vocabulary
@@ -150,6 +168,12 @@ class Facts:
     """What to call this graph in tables."""
     law: Any = None
     """The law that generated the facts, where they are simulated (see ``data.world``)."""
+
+    def __post_init__(self) -> None:
+        for name in ("subject", "relation", "object", "time"):
+            column = getattr(self, name)
+            if column.dtype != np.int32:
+                object.__setattr__(self, name, _narrowed(name, column))
 
     @classmethod
     def build(
@@ -198,14 +222,20 @@ class Facts:
         origin = int(raw[0])
         stride = max(int(np.gcd.reduce(raw - origin)), 1)
         step = (raw - origin) // stride
+        if int(step[-1]) >= _MOST:
+            raise DataError(
+                f"the facts span {int(step[-1]) + 1:,} time steps, and {_MOST:,} can be told "
+                "apart: choose a coarser time unit"
+            )
         keep = first_of_each(
             [(step, int(step[-1]) + 1), (r, len(relations)), (s, len(entities)), (o, len(entities))]
         )
+        subject_, relation_, object_, time_ = (c[keep].astype(np.int32) for c in (s, r, o, step))
         return cls(
-            s[keep],
-            r[keep],
-            o[keep],
-            step[keep],
+            subject_,
+            relation_,
+            object_,
+            time_,
             entities,
             relations,
             Calendar(unit, origin, stride),
@@ -219,8 +249,8 @@ class Facts:
         Whether rows repeat is not looked at: nothing breaks if they do.
         """
         columns = (self.subject, self.relation, self.object, self.time)
-        if any(c.dtype != np.int64 or c.ndim != 1 or len(c) != len(self.time) for c in columns):
-            raise DataError("the columns are not int64 of one length")
+        if any(c.ndim != 1 or len(c) != len(self.time) for c in columns):
+            raise DataError("the columns are not of one length")
         if len(self.time) == 0:
             raise DataError("there are no facts")
         for names in (self.entities, self.relations):
@@ -229,7 +259,7 @@ class Facts:
             ("a subject's id", self.subject, len(self.entities)),
             ("a relation's id", self.relation, len(self.relations)),
             ("an object's id", self.object, len(self.entities)),
-            ("a time", self.time, _LATEST),
+            ("a time", self.time, _MOST),
         ):
             if int(column.min()) < 0 or int(column.max()) >= size:
                 raise DataError(f"{what} is not between 0 and {size - 1:,}")
@@ -242,6 +272,8 @@ class Facts:
         return len(self.time)
 
     def __repr__(self) -> str:
+        if not len(self):
+            return f"Facts({self.name or 'unnamed'}: none)"
         first, last = self.calendar.label(0), self.calendar.label(self.steps - 1)
         return (
             f"Facts({self.name or 'unnamed'}: {len(self):,} facts, {len(self.entities):,} entities"
@@ -254,13 +286,37 @@ class Facts:
         return int(self.time[-1]) + 1
 
     def select(self, rows: npt.NDArray[np.bool_] | IntArray) -> Facts:
-        """The same graph with only ``rows`` (a mask or ascending positions); the calendar stays."""
+        """A copy with only ``rows`` (a mask or ascending positions); the calendar stays.
+
+        What a model may see is no copy but a mask: :class:`~metatkgr.data.visibility.VisibleFacts`.
+        """
         return replace(
             self,
             subject=self.subject[rows],
             relation=self.relation[rows],
             object=self.object[rows],
             time=self.time[rows],
+        )
+
+    def merged(self, recent: Facts) -> Facts:
+        """A copy with further facts, in time order; those at one step come behind the others.
+
+        Args:
+            recent: in time order, none of them among these; its vocabulary begins with this one.
+        """
+        place = np.searchsorted(self.time, recent.time, side="right")
+
+        def both(name: str) -> Column:
+            return np.insert(getattr(self, name), place, getattr(recent, name))
+
+        return replace(
+            self,
+            subject=both("subject"),
+            relation=both("relation"),
+            object=both("object"),
+            time=both("time"),
+            entities=recent.entities,
+            relations=recent.relations,
         )
 
     def describe(self, row: int) -> tuple[str, str, str, str]:

@@ -7,6 +7,7 @@ from enum import IntEnum
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.errors import UnknownNameError
@@ -49,9 +50,9 @@ class Periods:
 
     last_step: IntArray
     """(4,) last step of each period."""
-    of_entity: IntArray
+    of_entity: npt.NDArray[np.int8]
     """(E,) period of each entity; -1 for entities without a fact."""
-    of_fact: IntArray
+    of_fact: npt.NDArray[np.int8]
     """(N,) period of each fact."""
 
     @classmethod
@@ -60,7 +61,7 @@ class Periods:
         end = facts.steps - 1
         inner = [int(Fraction(cut) * end // 1) for cut in cuts]
         last_step = np.array([*inner, end], np.int64)
-        of_entity = np.searchsorted(last_step, facts.emerged_at, side="left").astype(np.int64)
+        of_entity = np.searchsorted(last_step, facts.emerged_at, side="left").astype(np.int8)
         of_entity[facts.emerged_at < 0] = -1
         of_fact = np.maximum(of_entity[facts.subject], of_entity[facts.object])
         return cls(last_step, of_entity, of_fact)

@@ -12,14 +12,15 @@ supports (they are observed, whenever they happen) and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from functools import cached_property
 
 import numpy as np
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import DEFAULT_CUTS, Period, Periods
 from metatkgr.data.shots import Shots
-from metatkgr.data.tasks import Tasks
+from metatkgr.data.tasks import NewEntities, Tasks
 from metatkgr.data.visibility import Supports, Visibility, VisibleFacts, public_facts
 
 __all__ = ["Problem"]
@@ -28,28 +29,30 @@ _EARLIER_CUTS = ("0.15", DEFAULT_CUTS[0], DEFAULT_CUTS[1])
 """Who emerged between the first two is asked about; what is after the third is not looked at."""
 
 
-@dataclass(frozen=True, eq=False)
 class Problem:
-    """All that a training may use."""
+    """All that a training may use, as selections over one graph; each is made when it is asked for.
 
-    known: VisibleFacts
-    """Facts to learn from, in both directions."""
-    few_shot: VisibleFacts
-    """The facts of background entities and the supports of all others, meta-train entities too: to
-    learn vectors in which those are as new as the entities to come."""
-    one_shot: VisibleFacts
-    """The same with only the first fact of each support."""
-    train: Tasks
-    """Meta-train tasks: supports and queries."""
-    validation: Tasks
-    """Meta-validation tasks: supports to learn from, queries to select by and nothing else."""
-    earlier: Tasks
-    """Tasks of entities that emerged late in the background, as if they were new: their facts are
-    known, so they may teach what becomes of new entities, besides the meta-train tasks."""
-    newest: Supports
-    """The supports of the meta-test entities: observed by all, so they may be learned from too."""
-    shots: int | str
-    visibility: Visibility
+    Args:
+        facts: the whole graph.
+        shots: K of the meta-train entities.
+        test_shots: K of the meta-validation and meta-test entities.
+        visibility: which facts may be learned from.
+        seed: of each entity's K, where it is drawn.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        shots: Shots,
+        test_shots: Shots,
+        visibility: Visibility,
+        seed: int,
+    ) -> None:
+        self.shots: int | str = shots.label
+        self.visibility = visibility
+        self._facts, self._seed = facts, seed
+        self._shots = dict.fromkeys(Period, test_shots) | {Period.META_TRAIN: shots}
 
     @classmethod
     def of(
@@ -71,41 +74,87 @@ class Problem:
             seed: of each entity's K, where it is drawn.
         """
         wanted = Shots.parse(shots)
-        later = wanted if test_shots is None else Shots.parse(test_shots)
-        visibility = Visibility.parse(visibility) if isinstance(visibility, str) else visibility
-        periods = Periods.of(facts)
-
-        def tasks(split: Period, first: Shots | None = None) -> Tasks:
-            shots = first or (wanted if split is Period.META_TRAIN else later)
-            return Tasks.build(
-                facts, shots=shots, visibility=visibility, split=split, periods=periods, seed=seed
-            )
-
-        rule = Visibility.FROZEN if visibility is Visibility.STREAMING else visibility
-
-        def learnable(first: Shots | None, before: Period) -> VisibleFacts:
-            """Facts of the time (or entities) before a period, and supports from it on."""
-            observed = np.zeros(len(facts), bool)
-            for split in range(before, Period.META_TEST + 1):
-                observed[tasks(Period(split), first).support_facts] = True
-            public = public_facts(facts, periods, before, rule, observed)
-            return VisibleFacts.of(facts.select(public))
-
         return cls(
-            learnable(None, Period.META_VALIDATION),
-            learnable(None, Period.META_TRAIN),
-            learnable(Shots(1, 1), Period.META_TRAIN),
-            tasks(Period.META_TRAIN),
-            tasks(Period.META_VALIDATION),
-            Tasks.build(
-                facts,
-                shots=wanted,
-                visibility=visibility,
-                split=Period.META_TRAIN,
-                periods=Periods.of(facts, _EARLIER_CUTS),
-                seed=seed,
-            ),
-            tasks(Period.META_TEST).supports,
-            wanted.label,
-            visibility,
+            facts,
+            shots=wanted,
+            test_shots=wanted if test_shots is None else Shots.parse(test_shots),
+            visibility=Visibility.parse(visibility) if isinstance(visibility, str) else visibility,
+            seed=seed,
         )
+
+    def with_train(self, tasks: Tasks) -> Problem:
+        """The same with other tasks in place of the meta-train tasks."""
+        other = copy.copy(self)
+        other.train = tasks  # as if it had been asked for before
+        return other
+
+    @cached_property
+    def train(self) -> Tasks:
+        """Meta-train tasks: supports and queries."""
+        return self._tasks(Period.META_TRAIN)
+
+    @cached_property
+    def validation(self) -> Tasks:
+        """Meta-validation tasks: supports to learn from, queries to select by and nothing else."""
+        return self._tasks(Period.META_VALIDATION)
+
+    @cached_property
+    def earlier(self) -> Tasks:
+        """Tasks of entities that emerged late in the background, as if they were new.
+
+        Their facts are known, so they may teach what becomes of new entities, besides the
+        meta-train tasks.
+        """
+        periods = Periods.of(self._facts, _EARLIER_CUTS)
+        new = NewEntities.of(self._facts, periods, Period.META_TRAIN, self.visibility)
+        return new.tasks(self._shots[Period.META_TRAIN], self._seed)
+
+    @cached_property
+    def newest(self) -> Supports:
+        """The supports of the meta-test entities: observed by all, so they may be learned from."""
+        new = self._new[Period.META_TEST]
+        return new.supports(self._shots[Period.META_TEST], self._seed)
+
+    @cached_property
+    def known(self) -> VisibleFacts:
+        """Facts to learn from, in both directions."""
+        return self._learnable(self._shots, Period.META_VALIDATION)
+
+    @cached_property
+    def few_shot(self) -> VisibleFacts:
+        """The facts of background entities and the supports of all others, meta-train ones too.
+
+        To learn vectors in which those are as new as the entities to come.
+        """
+        return self._learnable(self._shots, Period.META_TRAIN)
+
+    @cached_property
+    def one_shot(self) -> VisibleFacts:
+        """The same with only the first fact of each support."""
+        return self._learnable(dict.fromkeys(Period, Shots(1, 1)), Period.META_TRAIN)
+
+    @cached_property
+    def _periods(self) -> Periods:
+        return Periods.of(self._facts)
+
+    @cached_property
+    def _new(self) -> dict[Period, NewEntities]:
+        """The facts of each split's new entities; tasks and supports of any K are cut from them."""
+        splits = (Period.META_TRAIN, Period.META_VALIDATION, Period.META_TEST)
+        where = (self._facts, self._periods)
+        return {split: NewEntities.of(*where, split, self.visibility) for split in splits}
+
+    def _tasks(self, split: Period) -> Tasks:
+        return self._new[split].tasks(self._shots[split], self._seed)
+
+    def _learnable(self, shots: dict[Period, Shots], before: Period) -> VisibleFacts:
+        """Facts of the time (or entities) before a period, and supports from it on."""
+        rule = self.visibility
+        if rule is Visibility.STREAMING:  # what comes later is read question by question
+            rule = Visibility.FROZEN
+        observed = np.zeros(len(self._facts), bool)
+        for split, new in self._new.items():
+            if split >= before:
+                observed |= new.in_support(shots[split], self._seed)
+        public = public_facts(self._facts, self._periods, before, rule, observed)
+        return VisibleFacts.of(self._facts, public)

@@ -10,10 +10,16 @@ import numpy.typing as npt
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.shots import Shots
-from metatkgr.data.visibility import Supports, Visibility, VisibleFacts, public_facts
+from metatkgr.data.visibility import (
+    Supports,
+    Visibility,
+    VisibleFacts,
+    directed,
+    public_facts,
+)
 from metatkgr.errors import SettingsError
 
-__all__ = ["Answers", "Queries", "Tasks"]
+__all__ = ["Answers", "NewEntities", "Queries", "Tasks"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,41 +106,8 @@ class Tasks:
         visibility = Visibility.parse(visibility) if isinstance(visibility, str) else visibility
         if split is Period.BACKGROUND:
             raise SettingsError("background entities are not new: choose a meta split")
-        shots_of, label = _shots_of_each(shots, len(facts.entities), seed)
-        periods = periods or Periods.of(facts)
-
-        in_task = periods.of_fact == split
-        if visibility is not Visibility.ENTITY_SPLIT and split < Period.META_TEST:
-            in_task &= facts.time <= periods.last_step[Period.META_VALIDATION]
-        rows = np.flatnonzero(in_task)
-        entity, relation, other, fact = _from_each_new_end(facts, rows, periods, split)
-
-        place = _position_in_group(entity, fact)
-        owned = place < shots_of[entity]
-        in_support = np.zeros(len(facts), bool)
-        in_support[fact[owned]] = True
-
-        last_support = np.full(len(facts.entities), -1)
-        np.maximum.at(last_support, entity[owned], facts.time[fact[owned]])
-        object_side = ~((facts.subject[fact] == facts.object[fact]) & (relation >= _base(facts)))
-        asked = ~in_support[fact] & object_side
-        questions, answers = _questions(
-            facts, entity[asked], relation[asked], other[asked], fact[asked], last_support
-        )
-        supports = Supports(entity[owned], relation[owned], other[owned], facts.time[fact[owned]])
-        public = public_facts(facts, periods, split, visibility, in_support)
-        return cls(
-            facts,
-            periods,
-            split,
-            label,
-            visibility,
-            supports,
-            np.flatnonzero(in_support),
-            questions,
-            answers,
-            VisibleFacts.of(facts.select(public)),
-        )
+        new = NewEntities.of(facts, periods or Periods.of(facts), split, visibility)
+        return new.tasks(shots, seed)
 
     def sample(self, most: int, seed: int = 0) -> Tasks:
         """The same tasks with at most so many questions, drawn evenly, and all their answers."""
@@ -160,6 +133,97 @@ class Tasks:
         return len(np.unique(self.questions.entity))
 
 
+@dataclass(frozen=True, eq=False)
+class NewEntities:
+    """The facts of the entities that emerged in a split, from each new end: what tasks of any K
+    are cut from. Ordered by (entity, fact, relation)."""
+
+    facts: Facts
+    periods: Periods
+    split: Period
+    visibility: Visibility
+    entity: IntArray
+    """(L,) the new entity."""
+    relation: IntArray
+    """(L,) directed relation, from its side."""
+    other: IntArray
+    """(L,) the other end."""
+    fact: IntArray
+    """(L,) row of the fact."""
+    ordinal: IntArray
+    """(L,) 0 for an entity's first fact, 1 for its second, …"""
+
+    @classmethod
+    def of(
+        cls, facts: Facts, periods: Periods, split: Period, visibility: Visibility
+    ) -> NewEntities:
+        """Collect them."""
+        in_task = periods.of_fact == split
+        if visibility is not Visibility.ENTITY_SPLIT and split < Period.META_TEST:
+            in_task &= facts.time <= periods.last_step[Period.META_VALIDATION]
+        rows = np.flatnonzero(in_task)
+        source, relation, target, _ = directed(facts.select(rows))
+        fact = np.repeat(rows, 2)
+        new = np.flatnonzero(periods.of_entity[source] == split)
+        order = new[np.lexsort([relation[new], fact[new], source[new]])]
+        entity, fact = source[order], fact[order]
+        ordinal = _position_in_group(entity, fact)
+        columns = (entity, relation[order], target[order], fact, ordinal)
+        return cls(facts, periods, split, visibility, *columns)
+
+    def in_support(
+        self, shots: int | str | Shots | IntArray, seed: int = 0
+    ) -> npt.NDArray[np.bool_]:
+        """(N,) mask of the facts that are in anyone's support, with K as for ``Tasks.build``."""
+        mask = np.zeros(len(self.facts), bool)
+        mask[self.fact[self._owned(shots, seed)[0]]] = True
+        return mask
+
+    def supports(self, shots: int | str | Shots | IntArray, seed: int = 0) -> Supports:
+        """The first K facts of each entity."""
+        owned = self._owned(shots, seed)[0]
+        time = self.facts.time[self.fact[owned]].astype(np.int64)
+        return Supports(self.entity[owned], self.relation[owned], self.other[owned], time)
+
+    def tasks(self, shots: int | str | Shots | IntArray, seed: int = 0) -> Tasks:
+        """The tasks, with what is visible while solving them."""
+        facts = self.facts
+        supports, in_support = self.supports(shots, seed), self.in_support(shots, seed)
+        last_support = np.full(len(facts.entities), -1)
+        np.maximum.at(last_support, supports.entity, supports.time)
+        # A fact of an entity with itself is asked about once, in its own direction.
+        itself = (self.entity == self.other) & (self.relation >= len(facts.relations))
+        asked = ~in_support[self.fact] & ~itself
+        questions, answers = _questions(
+            facts,
+            self.entity[asked],
+            self.relation[asked],
+            self.other[asked],
+            self.fact[asked],
+            last_support,
+        )
+        public = public_facts(facts, self.periods, self.split, self.visibility, in_support)
+        return Tasks(
+            facts,
+            self.periods,
+            self.split,
+            self._owned(shots, seed)[1],
+            self.visibility,
+            supports,
+            np.flatnonzero(in_support),
+            questions,
+            answers,
+            VisibleFacts.of(facts, public),
+        )
+
+    def _owned(
+        self, shots: int | str | Shots | IntArray, seed: int
+    ) -> tuple[npt.NDArray[np.bool_], int | str]:
+        """(L,) which rows are in their entity's support, and what to call K."""
+        shots_of, label = _shots_of_each(shots, len(self.facts.entities), seed)
+        return self.ordinal < shots_of[self.entity], label
+
+
 def _shots_of_each(
     shots: int | str | Shots | IntArray, entities: int, seed: int
 ) -> tuple[IntArray, int | str]:
@@ -171,25 +235,6 @@ def _shots_of_each(
     wanted = Shots.parse(shots if isinstance(shots, int | str | Shots) else int(shots))
     drawn = np.asarray(wanted.of_entities(entities, seed), np.int64)
     return np.broadcast_to(drawn, entities), wanted.label
-
-
-def _base(facts: Facts) -> int:
-    return len(facts.relations)
-
-
-def _from_each_new_end(
-    facts: Facts, rows: IntArray, periods: Periods, split: Period
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Facts ``rows`` seen from each end that emerged in ``split``, grouped by that entity.
-
-    Returns:
-        entity, directed relation, other end, fact row; ordered by (entity, fact, relation).
-    """
-    visible = VisibleFacts.of(facts.select(rows))
-    fact = np.repeat(rows, 2)
-    new = np.flatnonzero(periods.of_entity[visible.source] == split)
-    order = new[np.lexsort([visible.relation[new], fact[new], visible.source[new]])]
-    return visible.source[order], visible.relation[order], visible.target[order], fact[order]
 
 
 def _position_in_group(entity: IntArray, fact: IntArray) -> IntArray:
@@ -214,7 +259,7 @@ def _questions(
     last_support: IntArray,
 ) -> tuple[Queries, Answers]:
     """Distinct questions and the answers that belong to each."""
-    time = facts.time[fact]
+    time = facts.time[fact].astype(np.int64)
     order = np.lexsort([fact, entity, time, relation])
     entity, relation, answer, fact, time = (
         column[order] for column in (entity, relation, answer, fact, time)

@@ -21,19 +21,21 @@ changes the future under every registered model and demands the same scores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from metatkgr.data.calendar import Calendar
-from metatkgr.data.facts import Facts, IntArray, Vocabulary
+from metatkgr.data.facts import Column, Facts, IntArray, Vocabulary
 from metatkgr.data.periods import Period, Periods
 from metatkgr.errors import UnknownNameError
 
-__all__ = ["Supports", "Visibility", "VisibleFacts", "public_facts"]
+__all__ = ["Supports", "Visibility", "VisibleFacts", "directed", "public_facts"]
 
 
 class Visibility(StrEnum):
@@ -58,8 +60,8 @@ def public_facts(
     split: Period,
     visibility: Visibility,
     in_support: npt.NDArray[np.bool_],
-) -> npt.NDArray[np.bool_]:
-    """(N,) mask of the facts that anyone may see once their time has passed.
+) -> npt.NDArray[np.bool_] | None:
+    """(N,) mask of the facts that anyone may see once their time has passed; None: all.
 
     Args:
         facts: the whole graph.
@@ -69,7 +71,7 @@ def public_facts(
         in_support: (N,) mask of the facts in anyone's support.
     """
     if visibility is Visibility.STREAMING:
-        return np.ones(len(facts), bool)
+        return None
     if visibility is Visibility.FROZEN:
         public = facts.time <= periods.last_step[split - 1]
     else:
@@ -81,45 +83,117 @@ def public_facts(
 class VisibleFacts:
     """The public facts, each in both directions: (s, r, o) and (o, r + R, s), R relations.
 
-    Rows are in time order. This is the only place where inverse relations are made.
+    A selection over one base, no copy: a mask, and perhaps a few facts that arrived later. The
+    directed columns are made when they are asked for, and not kept; rows are in time order. This
+    is the only place where inverse relations are made.
     """
 
-    source: IntArray
-    """(D,) entity the link starts from."""
-    relation: IntArray
-    """(D,) directed relation, 0..2R-1; r + R is the inverse of r."""
-    target: IntArray
-    """(D,) entity the link leads to."""
-    time: IntArray
-    """(D,) step, non-decreasing."""
-    entities: Vocabulary
-    relations: Vocabulary
-    """The R relations as the data has them (directed relations number 2R)."""
-    calendar: Calendar
-    law: Any = None
-    """The generating law, where the facts are simulated (only the oracle reads it)."""
+    base: Facts
+    """The whole graph, hidden facts too: nobody but this class reads it."""
+    public: npt.NDArray[np.bool_] | None = None
+    """(N,) which facts of the base can be seen; None: all."""
+    recent: Facts | None = None
+    """Facts besides, at any time; its vocabulary begins with the base's and may be larger."""
+    layers: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary, repr=False)
+    """Indices of the public facts of the base that are in use, by device: one is made once."""
 
     @classmethod
-    def of(cls, facts: Facts) -> VisibleFacts:
-        """Every fact of ``facts``, in both directions (a self-link too: both name e's place)."""
-        count = len(facts.relations)
-        source = np.stack([facts.subject, facts.object], axis=1).reshape(-1)
-        relation = np.stack([facts.relation, facts.relation + count], axis=1).reshape(-1)
-        target = np.stack([facts.object, facts.subject], axis=1).reshape(-1)
-        time = np.repeat(facts.time, 2)
-        return cls(
-            source,
-            relation,
-            target,
-            time,
-            facts.entities,
-            facts.relations,
-            facts.calendar,
-            facts.law,
-        )
+    def of(cls, facts: Facts, public: npt.NDArray[np.bool_] | None = None) -> VisibleFacts:
+        """The facts of a mask, or all, in both directions (a self-link too: both name e's slot)."""
+        return cls(facts, public)
+
+    def grown(self, recent: Facts) -> VisibleFacts:
+        """These facts and others, none of them among these; replaces those of earlier calls."""
+        return replace(self, recent=recent)
+
+    @property
+    def _latest(self) -> Facts:
+        return self.base if self.recent is None else self.recent
+
+    @property
+    def entities(self) -> Vocabulary:
+        """All entities, also those that no visible fact names."""
+        return self._latest.entities
+
+    @property
+    def relations(self) -> Vocabulary:
+        """The R relations as the data has them (directed relations number 2R)."""
+        return self._latest.relations
+
+    @property
+    def calendar(self) -> Calendar:
+        """What the steps are called."""
+        return self.base.calendar
+
+    @property
+    def law(self) -> Any:
+        """The generating law, where the facts are simulated (only the oracle reads it)."""
+        return self.base.law
+
+    def facts(self) -> Facts:
+        """The visible facts in one direction, as one; of facts at one step the recent ones last."""
+        base = self.base if self.public is None else self.base.select(self.public)
+        return base if self.recent is None else base.merged(self.recent)
+
+    def directed(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Source, relation, target and time of all links, (D,) int64 each, D = 2N."""
+        return directed(self.facts())
+
+    def time_range(self) -> tuple[int, int] | None:
+        """First and last step; None where nothing is visible."""
+        steps = [int(facts.time[row]) for facts, row in self._ends()]
+        return (min(steps), max(steps)) if steps else None
+
+    def _ends(self) -> Iterator[tuple[Facts, int]]:
+        """The first and the last visible fact of the base and of the recent ones."""
+        if self.public is None:
+            yield from ((self.base, row) for row in (0, -1) if len(self.base))
+        elif self.public.any():
+            yield self.base, int(self.public.argmax())
+            yield self.base, len(self.public) - 1 - int(self.public[::-1].argmax())
+        if self.recent is not None and len(self.recent):
+            yield from ((self.recent, row) for row in (0, -1))
+
+    @property
+    def source(self) -> IntArray:
+        """(D,) entity the link starts from."""
+        return self.directed()[0]
+
+    @property
+    def relation(self) -> IntArray:
+        """(D,) directed relation, 0..2R-1; r + R is the inverse of r."""
+        return self.directed()[1]
+
+    @property
+    def target(self) -> IntArray:
+        """(D,) entity the link leads to."""
+        return self.directed()[2]
+
+    @property
+    def time(self) -> IntArray:
+        """(D,) step, non-decreasing."""
+        return self.directed()[3]
 
     def __len__(self) -> int:
-        return len(self.time)
+        first = len(self.base) if self.public is None else int(np.count_nonzero(self.public))
+        return 2 * (first + (0 if self.recent is None else len(self.recent)))
+
+
+def directed(facts: Facts) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Source, directed relation, target and time of facts, each fact and then its inverse."""
+    count = len(facts.relations)
+
+    def both(forth: Column, back: Column) -> IntArray:
+        column = np.empty((len(forth), 2), np.int64)
+        column[:, 0], column[:, 1] = forth, back
+        return column.reshape(-1)
+
+    return (
+        both(facts.subject, facts.object),
+        both(facts.relation, facts.relation + np.int32(count)),
+        both(facts.object, facts.subject),
+        both(facts.time, facts.time),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +214,22 @@ class Supports:
     time: IntArray
     """(S,) step."""
 
+    @classmethod
+    def none(cls) -> Supports:
+        """Of nobody."""
+        nothing = np.zeros(0, np.int64)
+        return cls(nothing, nothing, nothing, nothing)
+
     def __len__(self) -> int:
         return len(self.entity)
+
+    def directed(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Source, relation, target and time: as links, from the owner's side only."""
+        return self.entity, self.relation, self.other, self.time
+
+    def time_range(self) -> tuple[int, int] | None:
+        """First and last step; None where there is no fact."""
+        return (int(self.time.min()), int(self.time.max())) if len(self) else None
 
     def of(self, entity: int) -> Supports:
         """The support of one entity."""

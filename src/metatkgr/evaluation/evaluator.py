@@ -20,7 +20,7 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.filters import FILTERS, TrueAnswers, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.evaluation.statistics import Summary, summarise
-from metatkgr.graph.novelty import novel_answers
+from metatkgr.graph.history import novel_answers
 from metatkgr.models.base import Model
 from metatkgr.version import __version__
 

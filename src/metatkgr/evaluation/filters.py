@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.facts import Column, Facts, IntArray
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.ragged import pack
 
@@ -56,7 +56,9 @@ def true_answers(facts: Facts, questions: Queries, name: str) -> TrueAnswers:
     relations, entities, steps = len(facts.relations), len(facts.entities), facts.steps
     timed = name == "time"
 
-    def group(source: IntArray, relation: IntArray, time: IntArray) -> Tensor:
+    def group(
+        source: Column | IntArray, relation: Column | IntArray, time: Column | IntArray
+    ) -> Tensor:
         """One key for the questions that share their true answers."""
         columns = [(torch.from_numpy(source), entities)]
         columns.append((torch.from_numpy(relation), 2 * relations))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.visibility import Supports
 from metatkgr.errors import DataError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.graph import Snapshot
-from metatkgr.models.base import Clue, Explains, Graded, Model, Observes
+from metatkgr.models.base import Clue, Explains, Graded, Model
 from metatkgr.models.trainable import TrainableModel
 
 __all__ = ["Engine"]
@@ -24,10 +23,9 @@ __all__ = ["Engine"]
 class Engine:
     """Keeps a model in step with snapshots. Not for several threads: the forecaster locks.
 
-    A model that ``Observes`` is prepared once, and adapted to the first K facts of whoever is
-    asked about. Any other is prepared anew for each snapshot, and adapted to the first K facts of
-    every entity that emerged in the meta-test period of ``facts`` or later: the ones that are new
-    to what it has learned.
+    A model is prepared for each snapshot. A ``live`` one is adapted to the first K facts of whoever
+    is asked about; any other to those of every entity that emerged in the meta-test period of
+    ``facts`` or later: the ones that are new to what it has learned.
 
     Args:
         model: trained, where it has weights.
@@ -40,15 +38,13 @@ class Engine:
         self._facts = facts
         self._known = len(facts.entities)
         self._last_old_step = int(Periods.of(facts).last_step[Period.META_VALIDATION])
-        self._shown = (-1, -1)
+        self._shown = -1
 
     def calibrate(self) -> Calibration:
         """Fit a calibration to the meta-validation tasks of the facts it was trained on."""
-        self._shown = (-1, -1)
+        self._shown = -1
         if isinstance(self.model, TrainableModel):
-            nothing = np.zeros(0, np.int64)
-            nobody = Supports(nothing, nothing, nothing, nothing)
-            self.model.extend(self._known, known=self._known, supports=nobody)
+            self.model.extend(self._known, known=self._known, supports=Supports.none())
         return Calibration.fit(self.model, self._facts, self.shots)
 
     def show(self, snapshot: Snapshot, entity: int) -> None:
@@ -57,20 +53,18 @@ class Engine:
         Raises:
             DataError: the entity came after the model's facts, and the model cannot learn of it.
         """
-        model, now = self.model, (snapshot.version, snapshot.age)
-        if isinstance(model, Observes):
-            if self._shown[1] != snapshot.age:
-                model.prepare(VisibleFacts.of(snapshot.first))
-            if self._shown != now:
+        model = self.model
+        if model.needs_law and entity >= self._known:
+            raise DataError(f"{model.name} cannot speak of entities that came after its facts")
+        if self._shown != snapshot.version:
+            if model.live:
                 self._extend(snapshot)
-                model.observe(snapshot.recent_visible)
-            model.adapt(snapshot.supports([entity], self.shots))
-        else:
-            if model.needs_law and entity >= self._known:
-                raise DataError(f"{model.name} cannot speak of entities that came after its facts")
-            if self._shown != now:
+                model.prepare(snapshot.visible)
+            else:
                 self._show_all(snapshot)
-        self._shown = now
+        if model.live:
+            model.adapt(snapshot.supports([entity], self.shots))
+        self._shown = snapshot.version
 
     def _extend(self, snapshot: Snapshot) -> None:
         """Rows for entities that came after training, where the model has a row for each."""
@@ -83,11 +77,10 @@ class Engine:
             model.extend(len(snapshot.entities), known=self._known, supports=supports)
 
     def _show_all(self, snapshot: Snapshot) -> None:
-        facts = snapshot.facts
-        supports = snapshot.first_facts(facts.emerged_at > self._last_old_step, self.shots)
+        supports = snapshot.supports(snapshot.newcomers(self._last_old_step), self.shots)
         if isinstance(self.model, TrainableModel):
-            self.model.extend(len(facts.entities), known=self._known, supports=supports)
-        self.model.prepare(VisibleFacts.of(facts)).adapt(supports)
+            self.model.extend(len(snapshot.entities), known=self._known, supports=supports)
+        self.model.prepare(snapshot.visible).adapt(supports)
 
     def score(
         self, snapshot: Snapshot, queries: Queries, calibration: Calibration

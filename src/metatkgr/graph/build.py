@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.facts import IntArray
 from metatkgr.data.large.columns import TableWriter
 from metatkgr.errors import DataError
 from metatkgr.files import atomic_path
-from metatkgr.graph.index import GraphIndex, index_header
+from metatkgr.graph.mapped import GraphIndex, index_header
 
-__all__ = ["Block", "blocks_of", "build_index"]
+__all__ = ["Block", "build_index"]
 
 Block = tuple[IntArray, IntArray, IntArray, IntArray]
 """Subjects, relations, objects and steps of some facts, (N,) each."""
@@ -33,15 +33,6 @@ Block = tuple[IntArray, IntArray, IntArray, IntArray]
 _LINKS_AT_ONCE = 1 << 22
 _ENTITIES_AT_ONCE = 1 << 16
 """As many as 16 bits tell apart: numpy orders such small numbers without comparing them."""
-
-
-def blocks_of(facts: Facts, rows: int = _LINKS_AT_ONCE // 2) -> Iterator[Block]:
-    """The columns of facts, ``rows`` at a time."""
-    for low in range(0, len(facts), rows):
-        part = slice(low, low + rows)
-        columns = (facts.subject, facts.relation, facts.object, facts.time)
-        subject, relation, other, time = (np.asarray(column[part]) for column in columns)
-        yield subject, relation, other, time
 
 
 def build_index(

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from metatkgr.errors import DataError
-from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.layers import GrowingIndex, LinkLayer
+from metatkgr.graph.mapped import GraphIndex
 
 __all__ = ["check_links", "damage_told"]
 

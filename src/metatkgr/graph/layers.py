@@ -20,7 +20,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import IntArray
 from metatkgr.errors import DataError
-from metatkgr.graph.index import GraphIndex, read_links
+from metatkgr.graph.mapped import GraphIndex, read_links
 from metatkgr.graph.ragged import pack
 
 __all__ = ["GrowingIndex", "LinkLayer"]

@@ -12,92 +12,37 @@ strictly before t. From e itself the first step may also follow e's own support,
 from __future__ import annotations
 
 import warnings
-from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.ragged import expand_ranges, pack
+from metatkgr.data.visibility import Supports
+from metatkgr.graph.layer import Neighbours
+from metatkgr.graph.ragged import expand_ranges
+from metatkgr.recent import Recent
 
-__all__ = ["DistinctLinks", "PageRank"]
+__all__ = ["PageRank", "Transitions"]
 
 _CACHE_BYTES = 1 << 28
 """Transition matrices that are kept, for as many moments as fit."""
 
 
-class DistinctLinks:
-    """Who was linked to whom, whatever the relation, and since when.
+class Transitions:
+    """P_t of each moment t, as sparse matrices; those that were asked for last are kept.
 
     Args:
-        visible: the public facts.
-        device: where the walks are computed.
+        neighbours: the distinct links between entities.
     """
 
-    def __init__(self, visible: VisibleFacts, device: torch.device | str = "cpu") -> None:
-        device = torch.device(device)
-        source, target, time = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(device)
-            for column in (visible.source, visible.target, visible.time)
-        )
-        entities = len(visible.entities)
-        # By target, because a step of a walk goes over the links *into* each entity.
-        pair = pack((target, entities), (source, entities))
-        pair, member = torch.unique(pair, return_inverse=True)
-        latest = int(time.max()) + 1 if len(time) else 0
-        first = torch.full_like(pair, latest).scatter_reduce_(0, member, time, "amin")
-        self._fill(pair // max(entities, 1), pair % max(entities, 1), first, entities)
-
-    def _fill(self, target: Tensor, source: Tensor, first: Tensor, entities: int) -> None:
-        self.target, self.source, self.first = target, source, first
-        self.entities, self.device = entities, first.device
-        self._latest = int(first.max()) if len(first) else -1
-        self._matrices: dict[int, Tensor] = {}
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def joined(self, recent: VisibleFacts) -> Self:
-        """These links and those of further facts: equal to what is made of all facts at once.
-
-        Args:
-            recent: facts whose vocabulary begins with that of these.
-        """
-        entities = len(recent.entities)
-        if len(recent) == 0 and entities == self.entities:
-            return self
-        added = DistinctLinks(recent, self.device)
-        mine, theirs = (
-            pack((links.target, entities), (links.source, entities)) for links in (self, added)
-        )
-        place = torch.searchsorted(mine, theirs)
-        known = torch.zeros_like(theirs, dtype=torch.bool)
-        if len(mine):
-            known = mine[place.clamp(max=len(mine) - 1)] == theirs
-        first = self.first.clone()
-        first[place[known]] = torch.minimum(first[place[known]], added.first[known])
-        new = ~known
-        # Behind what is smaller, of these and of the new ones.
-        position = place[new] + torch.arange(len(place[new]), device=self.device)
-        stays = torch.ones(len(mine) + len(position), dtype=torch.bool, device=self.device)
-        stays[position] = False
-        rest = torch.nonzero(stays).squeeze(1)
-
-        def merged(old: Tensor, more: Tensor) -> Tensor:
-            whole = torch.empty(len(stays), dtype=torch.int64, device=self.device)
-            whole[rest], whole[position] = old, more[new]
-            return whole
-
-        whole = type(self).__new__(type(self))
-        whole._fill(
-            merged(self.target, added.target),
-            merged(self.source, added.source),
-            merged(first, added.first),
-            entities,
-        )
-        return whole
+    def __init__(self, neighbours: Neighbours) -> None:
+        self._links, self.entities = neighbours, neighbours.entities
+        self.device = neighbours.first.device
+        self._latest = int(neighbours.first.max()) if len(neighbours) else -1
+        size = 12 * max(len(neighbours), 1) + 8 * self.entities
+        self.at = Recent(self._matrix, _CACHE_BYTES // size)
+        """Of a moment: (E, E) sparse, transposed P_t."""
 
     def degrees(self, moment: int) -> Tensor:
         """(E,) how many others each entity was linked to before a moment."""
@@ -106,59 +51,48 @@ class DistinctLinks:
 
     def _before(self, moment: int) -> tuple[Tensor, Tensor]:
         """Targets and sources of the links before a moment."""
-        if moment > self._latest:
-            return self.target, self.source
-        there = self.first < moment
-        return self.target[there], self.source[there]
+        target, source = self._links.target, self._links.source
+        if moment <= self._latest:
+            there = self._links.first < moment
+            target, source = target[there], source[there]
+        return target.long(), source.long()
 
-    def transition(self, moment: int) -> Tensor:
-        """(E, E) sparse, transposed P_t."""
-        found = self._matrices.get(moment)
-        if found is None:
-            target, source = self._before(moment)
-            degree = torch.bincount(source, minlength=self.entities)
-            start = torch.zeros(self.entities + 1, dtype=torch.int64, device=self.device)
-            start[1:] = torch.bincount(target, minlength=self.entities).cumsum(0)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Sparse")
-                found = torch.sparse_csr_tensor(
-                    start,
-                    source,
-                    1.0 / degree[source].float(),
-                    (self.entities, self.entities),
-                    check_invariants=False,
-                )
-            size = 12 * max(len(source), 1) + 8 * self.entities
-            while self._matrices and (len(self._matrices) + 1) * size > _CACHE_BYTES:
-                del self._matrices[next(iter(self._matrices))]
-            self._matrices[moment] = found
-        return found
+    def _matrix(self, moment: int) -> Tensor:
+        target, source = self._before(moment)
+        degree = torch.bincount(source, minlength=self.entities)
+        start = torch.zeros(self.entities + 1, dtype=torch.int64, device=self.device)
+        start[1:] = torch.bincount(target, minlength=self.entities).cumsum(0)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse")
+            return torch.sparse_csr_tensor(
+                start,
+                source,
+                1.0 / degree[source].float(),
+                (self.entities, self.entities),
+                check_invariants=False,
+            )
 
 
 class PageRank:
     """Walks of many (entity, time) pairs at once.
 
     Args:
-        visible: the public facts, or their distinct links.
+        transitions: the matrices of the public facts.
         supports: the first facts of the new entities.
-        device: where the walks are computed; of links, where these are.
         restart: α, from 0 to 1.
         steps: n, how far a walk goes at most.
     """
 
     def __init__(
         self,
-        visible: VisibleFacts | DistinctLinks,
+        transitions: Transitions,
         supports: Supports,
-        device: torch.device | str = "cpu",
         *,
         restart: float = 0.15,
         steps: int = 12,
     ) -> None:
-        if not isinstance(visible, DistinctLinks):
-            visible = DistinctLinks(visible, device)
-        self.links = visible
-        self.device, self.entities = self.links.device, self.links.entities
+        self.transitions = transitions
+        self.device, self.entities = transitions.device, transitions.entities
         self.restart, self.steps = restart, steps
         self._own, self._other = (
             torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
@@ -191,7 +125,7 @@ class PageRank:
 
     def _walk(self, entity: Tensor, moment: int, lengths: tuple[int, ...]) -> Tensor:
         """(lengths, U, E) of distinct entities at one moment."""
-        step = self.links.transition(moment)
+        step = self.transitions.at(moment)
         at = torch.zeros(self.entities, len(entity), device=self.device)
         column = torch.arange(len(entity), device=self.device)
         at[entity, column] = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["blocks_by_size", "expand_ranges", "pack"]
+__all__ = ["bisect_ranges", "blocks_by_size", "expand_ranges", "pack"]
 
 
 def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
@@ -24,6 +24,34 @@ def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
     before = torch.cumsum(length, 0) - length
     position = torch.arange(len(row), device=start.device) + (start - before)[row]
     return row, position
+
+
+def bisect_ranges(
+    values: Tensor, start: Tensor, stop: Tensor, bound: Tensor, longest: int
+) -> Tensor:
+    """In each range of ascending values, the position of the first that is at least a bound.
+
+    ``torch.searchsorted`` for ranges of one column: no key that packs range and value is needed,
+    which would be twice as wide as the column.
+
+    Args:
+        values: (N,) ascending within each range.
+        start: (Q,) int64 first position of each range.
+        stop: (Q,) int64 end of each range, not included; at least ``start``.
+        bound: (Q,) what is looked for.
+        longest: the length of the longest range, or more.
+
+    Returns:
+        (Q,) positions, ``stop`` where all are smaller.
+    """
+    low, high = start, stop
+    for _ in range(longest.bit_length()):
+        middle = (low + high) >> 1
+        # An empty range may end behind the last value.
+        smaller = (values[middle.clamp(max=len(values) - 1)] < bound) & (low < high)
+        low = torch.where(smaller, middle + 1, low)
+        high = torch.where(smaller, high, middle)
+    return low
 
 
 def pack(*columns_and_sizes: tuple[Tensor, int]) -> Tensor:

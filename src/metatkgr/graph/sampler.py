@@ -30,7 +30,7 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports
 from metatkgr.errors import SettingsError, UnknownNameError
-from metatkgr.graph.index import GraphIndex, LinkIndex
+from metatkgr.graph.index import TemporalIndex
 
 __all__ = [
     "SAMPLERS",
@@ -118,7 +118,7 @@ class Sampler(ABC):
 
     def __init__(
         self,
-        index: LinkIndex,
+        index: TemporalIndex,
         supports: Supports,
         *,
         budget: int = 16,
@@ -131,7 +131,7 @@ class Sampler(ABC):
             raise SettingsError(f"the window is {window} steps; give at least 1, or none at all")
         self.index, self.budget, self.window = index, budget, window
         self.generator = generator
-        self._own = GraphIndex.of_supports(
+        self._own = TemporalIndex.of_supports(
             supports, entities=index.entities, relations=index.relations, device=index.device
         )
         self._slot = torch.arange(budget, device=index.device)
@@ -331,7 +331,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
 
 def create_sampler(
     name: str,
-    index: LinkIndex,
+    index: TemporalIndex,
     supports: Supports,
     *,
     budget: int = 16,

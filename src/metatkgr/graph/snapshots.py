@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.ragged import expand_ranges, pack
 
 __all__ = ["ActiveSteps", "DisjointGraph", "Snapshots"]
@@ -159,32 +159,31 @@ class ActiveSteps:
         supports: the first facts of the new entities; None for nobody's.
     """
 
-    def __init__(self, index: GraphIndex, supports: Supports | None = None) -> None:
+    def __init__(self, index: TemporalIndex, supports: Supports | None = None) -> None:
         self.index = index
-        nothing = np.zeros(0, np.int64)
-        own = GraphIndex.of_supports(
-            supports or Supports(nothing, nothing, nothing, nothing),
+        self.own = TemporalIndex.of_supports(
+            Supports.none() if supports is None else supports,
             entities=index.entities,
             relations=index.relations,
             device=index.device,
         )
-        self.own = own
-        key, self._node, count = _groups(index.key)
+        links, own = index.by_time, self.own.by_time
+        key, self._node, count = _groups(links.key)
         own_key, self._own_node, own_count = _groups(own.key)
         everyone = torch.arange(index.entities, device=index.device)
         self.first_own, self.first_lonely = len(key), len(key) + len(own_key)
-        self.entity = torch.cat([key // index.steps, own_key // own.steps, everyone])
+        self.entity = torch.cat([key // links.steps, own_key // own.steps, everyone])
         """(N,) whom each node is about."""
-        self.time = torch.cat([key % index.steps, own_key % own.steps, everyone * 0])
+        self.time = torch.cat([key % links.steps, own_key % own.steps, everyone * 0])
         """(N,) its step; 0 for lonely nodes."""
         self.high = torch.cat([count, own_count]).cumsum(0)
         self.high = torch.cat([self.high, everyone * 0])
         self.degree = torch.cat([count, own_count, everyone * 0])
         """(N,) number of links; those of node n end before ``high[n]``."""
-        self.relation = torch.cat([index.relation, own.relation])
+        self.relation = torch.cat([links.relation, own.relation]).long()
         """(D,) directed relation of each link."""
-        met = torch.searchsorted(key, index.target * index.steps + index.key % index.steps)
-        self.met = torch.cat([met, own.target + self.first_lonely])
+        met = torch.searchsorted(key, links.target.long() * links.steps + links.key % links.steps)
+        self.met = torch.cat([met, own.target.long() + self.first_lonely])
         """(D,) node of the other end, in the same step."""
 
     def before(self, entity: Tensor, time: Tensor, length: int) -> tuple[Tensor, Tensor]:

@@ -24,8 +24,8 @@ from metatkgr.errors import DataError
 from metatkgr.files import atomic_path, check_file
 from metatkgr.graph.build import Block, build_index
 from metatkgr.graph.checking import damage_told
-from metatkgr.graph.index import GraphIndex, index_header
 from metatkgr.graph.layers import GrowingIndex, LinkLayer
+from metatkgr.graph.mapped import GraphIndex, index_header
 
 __all__ = ["IndexGrowth", "has_index", "index_of", "open_index", "write_layer"]
 

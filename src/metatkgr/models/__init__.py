@@ -1,12 +1,11 @@
 """Models; importing this package registers all of them."""
 
 from metatkgr.models import oracle as _oracle
+from metatkgr.models import rules as _rules
 from metatkgr.models.base import Model, available, create, register
 from metatkgr.models.baselines import gen as _gen
 from metatkgr.models.baselines import lan as _lan
 from metatkgr.models.baselines import metadygnn as _metadygnn
-from metatkgr.models.baselines import pagerank as _pagerank
-from metatkgr.models.baselines import recurrency as _recurrency
 from metatkgr.models.baselines import regcn as _regcn
 from metatkgr.models.baselines import renet as _renet
 from metatkgr.models.baselines import rotate as _rotate
@@ -26,11 +25,10 @@ _ = (
     _metadygnn,
     _metatkgr,
     _oracle,
-    _pagerank,
-    _recurrency,
     _regcn,
     _renet,
     _rotate,
     _transe,
     _transr,
+    _rules,
 )

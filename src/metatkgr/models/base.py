@@ -32,7 +32,6 @@ __all__ = [
     "Graded",
     "Link",
     "Model",
-    "Observes",
     "available",
     "create",
     "register",
@@ -59,6 +58,10 @@ class Model(ABC, Generic[SettingsT]):
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """What a search may vary, by the name of the setting: ``(low, high, "log")`` or ``(low, high,
     "linear")`` is a range, any other tuple lists the choices. Empty: nothing is worth a search."""
+    live: ClassVar[bool] = False
+    """Whether ``prepare`` and ``adapt`` are so quick that a live forecaster calls them for each
+    query, adapting to the query entity alone; others are prepared when a fact has arrived, and
+    adapted to all new entities at once."""
     needs_law: ClassVar[bool] = False
     """Whether the model can only be used on a simulated graph, whose law is known."""
 
@@ -87,24 +90,6 @@ class Model(ABC, Generic[SettingsT]):
 
         Returns:
             (Q, E) tensor on ``self.device``, higher is likelier, finite; any real dtype.
-        """
-
-
-class Observes(ABC):
-    """A model to which facts can be added without preparing it anew; optional.
-
-    A live forecaster is as quick as its model: one that is not of this kind is prepared from
-    scratch whenever a fact has arrived.
-    """
-
-    @abstractmethod
-    def observe(self, recent: VisibleFacts) -> Self:
-        """Public facts besides those of ``prepare``; they replace those of earlier calls.
-
-        Args:
-            recent: none of them among the prepared ones, in time order, at any time. Its
-                vocabulary begins with the prepared one and may have more entities: ``score`` then
-                has a column for each of them.
         """
 
 

@@ -14,7 +14,7 @@ from metatkgr.data.large.growth import Appended
 from metatkgr.data.large.store import FactStore
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.sampler import SAMPLERS
 from metatkgr.graph.stored import IndexGrowth, open_index
 

@@ -21,7 +21,7 @@ from metatkgr.data.large.store import FactStore
 from metatkgr.data.readers import BadRowsError, ReadOptions
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.stored import IndexGrowth, has_index, open_index
 
 

@@ -11,6 +11,7 @@ from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.world import simulate
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.graph.history import History
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.models import create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
@@ -43,15 +44,15 @@ class Frequency(Model[NoSettings]):
     name = "frequency"
 
     def prepare(self, visible):  # type: ignore[no-untyped-def]
-        self.visible = visible
+        self.index = TemporalIndex.of(visible)
         return self
 
     def adapt(self, supports):  # type: ignore[no-untyped-def]
-        self.history = History(self.visible, supports)
+        self.history = History(self.index, supports)
         return self
 
     def score(self, queries: Queries):  # type: ignore[no-untyped-def]
-        return self.history.place_counts(queries).float()
+        return self.history.slot_counts(queries).float()
 
 
 @cache

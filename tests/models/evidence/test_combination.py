@@ -16,6 +16,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.graph.history import History
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.evidence.combination import (
     combine,
     contributions,
@@ -26,8 +27,7 @@ from metatkgr.models.evidence.combination import (
 )
 from metatkgr.models.evidence.features import FEATURES, OF_KIND
 from metatkgr.models.evidence.model import EvidenceModel
-from metatkgr.models.evidence.public import Public
-from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.reader import PublicFacts, Reader
 from metatkgr.models.evidence.settings import KINDS, EvidenceSettings
 from metatkgr.models.evidence.training import Examples, answer_loss, lessons, transfer_shares
 from references import ENTITIES, RELATIONS, graphs
@@ -165,7 +165,9 @@ def test_where_repeats_are_first_only_novel_answers_are_learned_from() -> None:
         repeats = 0
         for number, lesson in enumerate(found):
             assert len(lesson.queries) <= (100 if number < 2 else 30)
-            links = History(lesson.visible, lesson.supports).last_links(lesson.queries)
+            links = History(TemporalIndex.of(lesson.visible), lesson.supports).last_links(
+                lesson.queries
+            )
             linked = set(zip(links.question.tolist(), links.candidate.tolist(), strict=True))
             repeats += sum(pair in linked for pair in enumerate(lesson.answer.tolist()))
         assert (repeats == 0) == novel_only
@@ -195,7 +197,7 @@ def test_known_true_answers_are_no_rivals() -> None:
     next(iter(phase.batches(GENERATOR)))
     read = phase._examples  # type: ignore[attr-defined]
     transfer = model.weights["evidence.transfer"].detach()
-    public = Public(lesson.visible, torch.device("cpu"))
+    public = PublicFacts(lesson.visible, torch.device("cpu"))
     reader = Reader(public, lesson.supports, transfer, chosen)
     found = reader.read(lesson.queries, None, torch.from_numpy(lesson.answer))
     dropped = 0
@@ -215,7 +217,7 @@ def test_evidence_left_out_changes_no_score(kind: str) -> None:
     relations = 2 * len(tasks.facts.relations)
     plain, without = EvidenceSettings(), EvidenceSettings(without=kind)
     asked = tasks.questions[np.arange(20)]
-    public = Public(tasks.visible, torch.device("cpu"))
+    public = PublicFacts(tasks.visible, torch.device("cpu"))
     features = [
         Reader(public, tasks.supports, torch.zeros(relations, relations), chosen)
         .read(asked, None, None)

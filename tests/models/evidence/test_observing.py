@@ -18,7 +18,7 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
-from metatkgr.graph.pagerank import DistinctLinks
+from metatkgr.graph.layer import LinkLayer
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
 from references import ENTITIES, RELATIONS, graphs
@@ -64,28 +64,15 @@ def test_observing_equals_preparing_with_all_facts(
     late = np.array(draw.draw(st.lists(st.booleans(), min_size=len(facts), max_size=len(facts))))
     late |= np.maximum(facts.subject, facts.object) >= known
     first = replace(facts.select(~late), entities=Vocabulary(facts.entities.names[:known]))
-    other.prepare(VisibleFacts.of(first))
+    begun = VisibleFacts.of(first)
     if draw.draw(st.booleans()):
-        other.observe(VisibleFacts.of(facts.select(late & (np.arange(len(facts)) % 2 == 0))))
-        other.adapt(supports).score(questions)
-    other.observe(VisibleFacts.of(facts.select(late)))
+        some = facts.select(late & (np.arange(len(facts)) % 2 == 0))
+        other.prepare(begun.grown(some)).adapt(supports).score(questions)
+    other.prepare(begun.grown(facts.select(late)))
     assert torch.equal(other.adapt(supports).score(questions), wanted)
     asked = questions[np.arange(0, len(questions), 9)]
     answer = torch.from_numpy(asked.entity[::-1].copy())
     assert other.reasons(asked, answer) == model.reasons(asked, answer)
-
-
-@given(facts=graphs(), known=st.integers(1, ENTITIES), seed=st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
-def test_joined_links_are_those_of_all_facts(facts: Facts, known: int, seed: int) -> None:
-    late = np.random.default_rng(seed).random(len(facts)) < 0.4
-    late |= np.maximum(facts.subject, facts.object) >= known
-    first = replace(facts.select(~late), entities=Vocabulary(facts.entities.names[:known]))
-    joined = DistinctLinks(VisibleFacts.of(first)).joined(VisibleFacts.of(facts.select(late)))
-    whole = DistinctLinks(VisibleFacts.of(facts))
-    assert joined.entities == whole.entities
-    for name in ("target", "source", "first"):
-        assert torch.equal(getattr(joined, name), getattr(whole, name))
 
 
 @cache
@@ -140,17 +127,19 @@ def test_a_fact_is_taken_in_without_indexing_the_others_anew(
 ) -> None:
     facts = world()
     model = evidence(len(facts.entities), len(facts.relations))
-    model.prepare(VisibleFacts.of(facts.select(np.arange(2999))))
+    begun = VisibleFacts.of(facts.select(np.arange(2999)))
+    model.prepare(begun)
     sizes: list[int] = []
-    made = DistinctLinks.__init__
+    made = LinkLayer.__init__
 
-    def counted(self: DistinctLinks, visible: VisibleFacts, device: Any = "cpu") -> None:
-        sizes.append(len(visible))
-        made(self, visible, device)
+    def counted(self: LinkLayer, links: VisibleFacts | Supports, **sizes_: Any) -> None:
+        sizes.append(len(links))
+        made(self, links, **sizes_)
 
-    monkeypatch.setattr(DistinctLinks, "__init__", counted)
-    model.observe(VisibleFacts.of(facts.select(np.arange(2999, 3000))))
-    who = facts.subject[-1:]
+    monkeypatch.setattr(LinkLayer, "__init__", counted)
+    model.prepare(begun.grown(facts.select(np.arange(2999, 3000))))
+    who = facts.subject[-1:].astype(np.int64)
     model.adapt(supports_of(facts, 3).of(int(who[0])))
-    model.score(Queries(who, facts.relation[-1:], np.array([facts.steps])))
-    assert sizes == [2]
+    asked = facts.relation[-1:].astype(np.int64)
+    model.score(Queries(who, asked, np.array([facts.steps])))
+    assert sizes == [2, 3], "the links of one fact, and the supports of who is asked about"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.models.evidence.features import FEATURES
-from metatkgr.models.evidence.public import Public
-from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.reader import PublicFacts, Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from references import (
     ENTITIES,
@@ -32,8 +31,8 @@ visibilities = st.sampled_from(["entity-split", "frozen", "streaming"])
 TRANSFER = torch.rand(2 * RELATIONS, 2 * RELATIONS, generator=torch.Generator().manual_seed(0))
 
 
-def public(tasks: Tasks) -> Public:
-    return Public(tasks.visible, torch.device("cpu"))
+def public(tasks: Tasks) -> PublicFacts:
+    return PublicFacts(tasks.visible, torch.device("cpu"))
 
 
 def literal_peers(

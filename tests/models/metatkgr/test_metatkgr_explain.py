@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -84,9 +83,8 @@ def _without(
         facts = ((s, r, o, t) if r < half else (o, r - half, s, t) for s, r, o, t in rows)
         return np.array([fact not in gone for fact in facts], bool)
 
-    names = ("source", "relation", "target", "time")
-    kept = left(*(getattr(visible, name) for name in names))
-    fewer = replace(visible, **{name: getattr(visible, name)[kept] for name in names})
+    facts = visible.facts()
+    fewer = VisibleFacts.of(facts, left(facts.subject, facts.relation, facts.object, facts.time))
     columns = (supports.entity, supports.relation, supports.other, supports.time)
     mine = left(*columns)
     return sampler_for(

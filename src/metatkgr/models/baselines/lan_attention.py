@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,15 +28,10 @@ LEAST_DAMPING = 0.1
 
 def first_links(visible: VisibleFacts) -> VisibleFacts:
     """Each link once, at its first time: it is visible before t if and only if that time is."""
-    links = np.stack([visible.source, visible.relation, visible.target], axis=1)
-    rows = np.sort(np.unique(links, axis=0, return_index=True)[1])
-    return replace(
-        visible,
-        source=visible.source[rows],
-        relation=visible.relation[rows],
-        target=visible.target[rows],
-        time=visible.time[rows],
-    )
+    facts = visible.facts()
+    columns = np.stack([facts.subject, facts.relation, facts.object], axis=1)
+    rows = np.sort(np.unique(columns, axis=0, return_index=True)[1])
+    return VisibleFacts.of(facts.select(rows))
 
 
 def first_supports(supports: Supports) -> Supports:

@@ -55,8 +55,8 @@ class SharedEncoder:
         self, weights: Mapping[str, Tensor], index: GraphIndex, sampler: RecentSampler
     ) -> None:
         self.weights, self.sampler, self.parameters = weights, sampler, shared(weights)
-        self.steps = index.steps
-        key = torch.unique(index.target * index.steps + index.key % index.steps)
+        self.steps, links = index.steps, index.by_time
+        key = torch.unique(links.target.long() * links.steps + links.key % links.steps)
         # Never empty, so that there is something to look up where nothing was found.
         self.key = key if len(key) else key.new_zeros(1)
         self.first = torch.cat([self._first_layer(part) for part in self._blocks(self.key)])

@@ -11,7 +11,7 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.models.base import Clue, Explains, Graded, Observes, register
+from metatkgr.models.base import Clue, Explains, Graded, register
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.combination import (
@@ -22,8 +22,7 @@ from metatkgr.models.evidence.combination import (
     initial_weights,
     lifted,
 )
-from metatkgr.models.evidence.public import Public
-from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.reader import PublicFacts, Reader
 from metatkgr.models.evidence.reasons import weighed_reasons
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import CombinationPhase, transfer_shares
@@ -45,7 +44,7 @@ _UNKNOWN = 0.01
 
 
 @register
-class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains):
+class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     r"""Recurrence, walks, frequency and translation, weighed by what questions have taught.
 
     Candidates that something speaks for are scored by ``combination``; all others stand below
@@ -57,6 +56,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
 
     name = "evidence"
     settings_type = EvidenceSettings
+    live = True
     grade_kinds = (1 + len(_SHARES), 1 + len(_STRENGTHS))
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
@@ -89,15 +89,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
-        self.first_ = self.public_ = Public(visible, self.device)
-        return self
-
-    def observe(self, recent: VisibleFacts) -> Self:
-        """Public facts besides the prepared ones, in an index of their own.
-
-        Entities that came after training need rows first, where there are vectors: ``extend``.
-        """
-        self.public_ = self.first_.joined(recent)
+        self.public_ = PublicFacts(visible, self.device)
         return self
 
     def adapt(self, supports: Supports) -> Self:
@@ -126,7 +118,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Observes, Graded, Explains
             torch.from_numpy(column).to(self.device) for column in (queries.relation, queries.time)
         )
         found = self.reader_.read(queries, self.similar(queries), None)
-        counts = self.reader_.history.place_counts(queries).float()
+        counts = self.reader_.history.slot_counts(queries).float()
         frequency = _FREQUENCY * counts / (1 + counts.amax(1, keepdim=True))
         scores = _NO_EVIDENCE + (found.share + _NO_SHARE).log() + frequency
         weighed = combine(self.weights, found.features, relation, self.settings.prior)

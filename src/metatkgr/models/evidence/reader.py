@@ -15,21 +15,23 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports
+from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import History
-from metatkgr.graph.index import GraphIndex
-from metatkgr.graph.pagerank import PageRank
-from metatkgr.models.evidence.features import FEATURES, OF_KIND
-from metatkgr.models.evidence.peers import Steps, peer_walks
-from metatkgr.models.evidence.public import Past, Public
+from metatkgr.graph.index import EntityFacts, TemporalIndex
+from metatkgr.graph.pagerank import PageRank, Transitions
+from metatkgr.models.evidence.features import DECAYS, FEATURES, OF_KIND
+from metatkgr.models.evidence.peers import latest_steps, peer_walks
 from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.recent import Recent
 
-__all__ = ["Candidates", "Reader"]
+__all__ = ["Candidates", "PublicFacts", "Reader"]
 
 _TINY = 1e-6
 _NOT_THERE = math.log(1e-7)
 """Below every share of walks."""
 _LEAST_TRANSFER = 1e-3
+_MOMENTS = 256
+"""Moments whose tables are kept."""
 
 
 class Candidates(NamedTuple):
@@ -47,6 +49,44 @@ class Candidates(NamedTuple):
     """(Q, E) share of PageRank, 0 for who never stood in this place."""
 
 
+class PublicFacts:
+    """What is read of the public facts, whoever asks.
+
+    Args:
+        visible: the facts.
+        device: where they are indexed.
+    """
+
+    def __init__(self, visible: VisibleFacts, device: torch.device) -> None:
+        self.index = TemporalIndex.of(visible, device=device)
+        self.transitions = Transitions(self.index.neighbours)
+        self._at = Recent(self._entities, _MOMENTS)
+
+    def entities_at(self, time: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(Q, C) first and last step at which candidates were seen before t, and their degree.
+
+        Who was not seen yet counts as seen first and last at t itself.
+
+        Args:
+            time: (Q,).
+            chosen: (Q, C) candidates.
+        """
+        last = torch.empty_like(chosen)
+        degree = torch.empty_like(chosen, dtype=torch.float32)
+        for moment in torch.unique(time).tolist():
+            rows = torch.nonzero(time == moment).squeeze(1)
+            seen, links = self._at(int(moment))
+            last[rows], degree[rows] = seen[chosen[rows]], links[chosen[rows]]
+        now = time.unsqueeze(1)
+        first = torch.minimum(self.index.first_seen[chosen], now)
+        return first, torch.minimum(last, now), degree
+
+    def _entities(self, moment: int) -> tuple[Tensor, Tensor]:
+        """(E,) last step before a moment and (E,) number of neighbours, of all entities."""
+        last = self.index.last_seen(moment)
+        return torch.where(last >= 0, last, moment), self.transitions.degrees(moment)
+
+
 class Reader:
     """Reads the evidence of many questions at once.
 
@@ -58,16 +98,17 @@ class Reader:
     """
 
     def __init__(
-        self, public: Public, supports: Supports, transfer: Tensor, settings: EvidenceSettings
+        self, public: PublicFacts, supports: Supports, transfer: Tensor, settings: EvidenceSettings
     ) -> None:
-        self.public, self.settings, self.device = public, settings, public.device
-        self.entities, self.relations = public.entities, public.relations
+        self.public, self.settings, self.index = public, settings, public.index
+        self.device = self.index.device
+        self.entities, self.relations = self.index.entities, self.index.relations
         self.transfer = transfer.clamp(min=_LEAST_TRANSFER).log()
-        self.own = GraphIndex.of_supports(
+        self.own = TemporalIndex.of_supports(
             supports, entities=self.entities, relations=self.relations, device=self.device
         )
-        self.history = History.of_layers(public.links, supports)
-        self.pagerank = PageRank(public.distinct, supports)
+        self.history = History(self.index, supports)
+        self.pagerank = PageRank(public.transitions, supports)
 
     def read(self, queries: Queries, similar: Tensor | None, answer: Tensor | None) -> Candidates:
         """Candidates and features.
@@ -97,15 +138,17 @@ class Reader:
         known = self.transfer[past.relation, relation[past.row]]
         transfer = torch.full(shape, float(np.log(_LEAST_TRANSFER)), device=self.device).view(-1)
         transfer = transfer.scatter_reduce_(0, cell, known, "amax")
-        places, row = self.public.places(relation, time)
+        slots = self.index.slot_tables(relation, time, DECAYS)
+        row = slots.row
         near, far = self.pagerank.shares_within(queries, (3, self.pagerank.steps))
         walks = torch.zeros(shape, device=self.device)
-        self._add_walks(walks, queries)
+        ends = self.history.walks(queries)
+        walks[ends.question, ends.entity] = ends.count.float()
         if similar is None:
             similar = torch.zeros(shape, device=self.device)
-        stood = places[0][row] > 0
+        stood = slots.count[row] > 0
         chosen, mask = self._choose(
-            entity, link, contact, far, stood, places[2][row], similar, answer
+            entity, link, contact, far, stood, slots.decayed[1][row], similar, answer
         )
 
         def at(table: Tensor) -> Tensor:
@@ -114,7 +157,7 @@ class Reader:
         now = time.unsqueeze(1)
         first, last, degree = self.public.entities_at(time, chosen)
         linked, contacted, place = at(link) >= 0, at(contact) >= 0, at(stood)
-        root = self.public.first_seen[entity].unsqueeze(1)
+        root = self.index.first_seen[entity].unsqueeze(1)
         facts = torch.bincount(past.row, minlength=len(queries)).unsqueeze(1)
         last_link = link.amax(1, keepdim=True)
         questions = (entity, relation, time)
@@ -129,11 +172,11 @@ class Reader:
             "contact": contacted,
             "contact_age": contacted * _age(now - at(contact)),
             "transfer": at(transfer),
-            "place_count": at(places[0][row]).log1p(),
-            "place_recent": at(places[1][row]).log1p(),
-            "place_season": at(places[2][row]).log1p(),
-            "place_era": at(places[3][row]).log1p(),
-            "place_age": place * _age(now - at(places[4][row])),
+            "place_count": at(slots.count[row]).log1p(),
+            "place_recent": at(slots.decayed[0][row]).log1p(),
+            "place_season": at(slots.decayed[1][row]).log1p(),
+            "place_era": at(slots.decayed[2][row]).log1p(),
+            "place_age": place * _age(now - at(slots.last[row])),
             "place": place,
             "age": _age(now - first),
             "idle": _age(now - last),
@@ -157,14 +200,14 @@ class Reader:
             features[..., [FEATURES.index(name) for name in OF_KIND[kind]]] = 0.0
         return Candidates(chosen, features, mask, link, far * stood)
 
-    def _past(self, entity: Tensor, time: Tensor) -> Past:
+    def _past(self, entity: Tensor, time: Tensor) -> EntityFacts:
         """The visible facts of each entity: public ones before its time, and its own support."""
-        own = Past.read(self.own, entity, *self.own.since(entity, time))
-        return Past.join([self.public.before(entity, time), own])
+        own = self.own.facts_since(entity, time)
+        return EntityFacts.cat([self.index.facts_of(entity, time), own])
 
     def _peers(
         self,
-        past: Past,
+        past: EntityFacts,
         rows: Tensor,
         questions: tuple[Tensor, Tensor, Tensor],
         chosen: Tensor,
@@ -172,22 +215,8 @@ class Reader:
     ) -> tuple[Tensor, Tensor]:
         """(Q, C) shares and timed shares of walks that begin with the facts ``rows`` of e."""
         branches = self.settings.branches
-        own = Steps.latest(
-            (past.row[rows], len(chosen)),
-            (past.relation[rows], self.relations),
-            (past.target[rows], self.entities),
-            past.time[rows],
-            branches,
-        )
-        return peer_walks(self.public.began, own, questions, chosen, branches, likes=likes)
-
-    def _add_walks(self, walks: Tensor, queries: Queries) -> None:
-        _, relation, time = self.history.columns(queries)
-        inverse = (relation + self.relations // 2) % self.relations
-        frontier = self.history.start(queries)
-        for along in (relation, inverse, relation):
-            frontier = self.history.hop(frontier, along, time)
-        walks[frontier.question, frontier.entity] = frontier.count.float()
+        own = latest_steps(past.kept(rows), len(chosen), self.index, branches)
+        return peer_walks(self.index, own, questions, chosen, branches, likes=likes)
 
     def _choose(
         self,
@@ -202,7 +231,7 @@ class Reader:
     ) -> tuple[Tensor, Tensor]:
         """(Q, C) candidates and which of them count."""
         settings = self.settings
-        recent = torch.where(link >= 0, link + self.public.steps, contact).float()
+        recent = torch.where(link >= 0, link + self.index.steps, contact).float()
         wanted = [
             (recent, settings.recent),
             (far * stood, settings.near),

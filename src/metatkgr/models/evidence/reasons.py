@@ -13,7 +13,7 @@ from torch import Tensor
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
 from metatkgr.models.base import Clue, Link
-from metatkgr.models.baselines.rule_reasons import rule_reasons
+from metatkgr.models.common.rule_reasons import rule_reasons
 from metatkgr.models.evidence.features import FEATURES, OF_KIND
 
 __all__ = ["weighed_reasons"]

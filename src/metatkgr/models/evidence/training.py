@@ -19,12 +19,11 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.history import History
-from metatkgr.graph.novelty import novel_answers
+from metatkgr.graph.history import History, novel_answers
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.combination import learned, opinions, penalty
-from metatkgr.models.evidence.public import Public
-from metatkgr.models.evidence.reader import Candidates, Reader
+from metatkgr.models.evidence.reader import Candidates, PublicFacts, Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import WHOLE, Loss, Part
 
@@ -146,7 +145,7 @@ def _of_supports(
         asked = Queries(supports.entity[rows], supports.relation[rows], supports.time[rows])
         answer = supports.other[rows]
         if settings.repeats_first:
-            novel = ~_linked(History(visible, before), asked, answer)
+            novel = ~_linked(History(TemporalIndex.of(visible), before), asked, answer)
             rows = np.flatnonzero(novel)
         else:
             rows = np.arange(len(rows))
@@ -244,7 +243,7 @@ class CombinationPhase:
         indexed: VisibleFacts | None = None
         for lesson in lessons(self.problem, self.settings):
             if lesson.visible is not indexed:
-                indexed, public = lesson.visible, Public(lesson.visible, self.device)
+                indexed, public = lesson.visible, PublicFacts(lesson.visible, self.device)
             reader = Reader(
                 public, lesson.supports, self.weights["evidence.transfer"], self.settings
             )

@@ -1,12 +1,14 @@
-r"""Two rules that need no training, and that a trained model has to beat.
+r"""Three rules that need no training, and that a trained model has to beat.
 
-Both rank candidates x of a question (e, r, ?, t) lexicographically, by visible facts only:
+All rank the candidates x of a query (e, r, ?, t) lexicographically, by visible facts only:
 
 1. the last step at which e and x were linked by r in this direction;
 2. the last step at which they were linked at all;
-3. (``paths`` only) the number of walks  e -r-> y <-r- z -r-> x  over the distinct visible links of
-   r, which is row e of :math:`M M^\top M` for the binary link matrix M of r;
-4. how many facts before t had x in this place of r.
+3. ``paths``: the number of walks  e -r-> y <-r- z -r-> x  over the distinct visible links of r,
+   which is row e of :math:`M M^\top M` for the binary link matrix M of r;
+   ``pagerank``: x's share of personalised PageRank from e, if x ever stood in this slot of r;
+   ``recurrency``: nothing;
+4. how many facts before t had x in this slot of r.
 
 What never happened counts below everything that did.
 """
@@ -21,43 +23,43 @@ from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.history import Evidence, Frontier, History
-from metatkgr.graph.links import Links
-from metatkgr.models.base import Clue, Explains, Graded, Model, Observes, register
-from metatkgr.models.baselines.rule_reasons import rule_reasons
+from metatkgr.graph.history import History
+from metatkgr.graph.index import PairSteps, TemporalIndex
+from metatkgr.graph.pagerank import PageRank, Transitions
+from metatkgr.models.base import Clue, Explains, Graded, Model, register
+from metatkgr.models.common.rule_reasons import rule_reasons
 from metatkgr.settings import NoSettings
 
-__all__ = ["Paths", "Recurrency"]
+__all__ = ["PageRankRule", "PageRankSettings", "Paths", "Recurrency"]
+
+_TIE = 2.0**-30
+"""What frequency may add at most: less than a share that matters, more than a rounding error."""
 
 
 @register
-class Recurrency(Model[NoSettings], Observes, Graded, Explains):
+class Recurrency(Model[NoSettings], Graded, Explains):
     """What happened before happens again: recency of the same link, of any link, then frequency."""
 
     name = "recurrency"
+    live = True
     grade_kinds = (3, 2, 2, 5)
     _walks = False
     """Whether walks are part of the order."""
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Take the public facts; they are indexed when they are first asked for."""
-        self.layers_ = [Links(visible, self.device)]
-        return self
-
-    def observe(self, recent: VisibleFacts) -> Self:
-        """Public facts besides the prepared ones, in an index of their own."""
-        self.layers_ = [self.layers_[0], Links(recent, self.device)]
+        self.index_ = TemporalIndex.of(visible, device=self.device)
         return self
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports beside the public facts."""
-        self.history_ = History.of_layers(self.layers_, supports)
+        self.history_ = History(self.index_, supports)
         self._scored: tuple[Queries | None, _Digits] = (None, _Digits.none())
         return self
 
     def score(self, queries: Queries) -> Tensor:
         """(Q, E) int64 scores, exact; comparable within a question."""
-        scores = self.history_.place_counts(queries)
+        scores = self.history_.slot_counts(queries)
         contacts = self.history_.last_contacts(queries)
         digits = self._digits(queries, contacts)
         for evidence, shift in (
@@ -100,7 +102,7 @@ class Recurrency(Model[NoSettings], Observes, Graded, Explains):
         """The parts of the order that a candidate has, first things first."""
         return rule_reasons(self.history_, queries, candidate, walks=self._walks)
 
-    def _digits(self, queries: Queries, contacts: Evidence) -> _Digits:
+    def _digits(self, queries: Queries, contacts: PairSteps) -> _Digits:
         """Where the parts of each question's scores go.
 
         The widths depend on what is visible to the question only: were they taken from the whole
@@ -155,20 +157,60 @@ class Paths(Recurrency):
 
     def _add_walks(self, scores: Tensor, queries: Queries, digits: _Digits) -> None:
         """Add walk counts; those beyond the room in the score count as equal."""
-        walks = self.walks(queries)
+        walks = self.history_.walks(queries)
         shift = digits.frequency[walks.question]
         room = (1 << (digits.contact[walks.question] - shift)) - 1
         scores[walks.question, walks.entity] += torch.minimum(walks.count, room) << shift
 
-    def walks(self, queries: Queries) -> Frontier:
-        """Number of walks e -r-> y <-r- z -r-> x to every candidate x that has any.
 
-        M holds the links of r strictly before t. Like the frequency, and unlike the recency parts,
-        it takes own support facts only once their time has passed.
-        """
-        _, relation, time = self.history_.columns(queries)
-        inverse = (relation + self.history_.relations // 2) % self.history_.relations
-        frontier = self.history_.start(queries)
-        for along in (relation, inverse, relation):
-            frontier = self.history_.hop(frontier, along, time)
-        return frontier
+@dataclass(frozen=True)
+class PageRankSettings:
+    """Settings of the rule."""
+
+    restart: float = 0.15
+    """Probability that the walk starts again at each step."""
+    steps: int = 12
+    """Steps of the walk."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.restart < 1:
+            raise ValueError(f"restart must be between 0 and 1, not {self.restart}")
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1, not {self.steps}")
+
+
+@register
+class PageRankRule(Model[PageRankSettings]):
+    """Recurrency, with personalised PageRank before frequency."""
+
+    name = "pagerank"
+    settings_type = PageRankSettings
+
+    def prepare(self, visible: VisibleFacts) -> Self:
+        """Index the public facts."""
+        self.index_ = TemporalIndex.of(visible, device=self.device)
+        self.transitions_ = Transitions(self.index_.neighbours)
+        return self
+
+    def adapt(self, supports: Supports) -> Self:
+        """Keep the supports beside the public facts."""
+        restart, steps = self.settings.restart, self.settings.steps
+        self.history_ = History(self.index_, supports)
+        self.pagerank_ = PageRank(self.transitions_, supports, restart=restart, steps=steps)
+        return self
+
+    def score(self, queries: Queries) -> Tensor:
+        """(Q, E) float64 scores: whole numbers for the past, the fraction for the walk."""
+        counts = self.history_.slot_counts(queries)
+        frequency = counts / self.history_.facts_before(queries).clamp(min=1).unsqueeze(1).double()
+        near = self.pagerank_.shares(queries).double() * (counts > 0)
+        scores = near.clamp(max=1 - 2 * _TIE) + _TIE * frequency
+        contacts = self.history_.last_contacts(queries)
+        asked = torch.from_numpy(queries.time).to(self.device)
+        # A last link outweighs any last contact; both count from what this question can see.
+        latest = asked.scatter_reduce(0, contacts.question, contacts.step, "amax") + 2
+        scores[contacts.question, contacts.candidate] += contacts.step + 1
+        links = self.history_.last_links(queries)
+        weight = latest[links.question] * (links.step + 1)
+        scores[links.question, links.candidate] += weight
+        return scores
