@@ -170,7 +170,7 @@ class _TrueLoss:
 
     def __init__(self, model: TrainableModel[Any], problem: Problem, path: Path) -> None:
         self.model, self.path = model, path
-        self.later = dataclasses.replace(problem, train=problem.validation)
+        self.later = problem.with_train(problem.validation)
 
     def __call__(self, line: dict[str, Any]) -> None:
         """Measure, if the phase of this line of the trace has a bound."""
