@@ -19,12 +19,12 @@ STAGES = ("before writing", "half written", "written", "synced", "renamed")
 
 def save(path: str, step: int, die_at: str = "") -> None:
     """Write a checkpoint; be killed at a stage of it."""
-    from metatkgr.training import tensors
+    from metatkgr.training import checkpoint
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    save_file, sync, replace = tensors.save_file, os.fsync, os.replace
+    save_file, sync, replace = checkpoint.save_file, os.fsync, os.replace
 
     def saving(content: object, place: Path, metadata: object) -> None:
         if die_at == "before writing":
@@ -48,7 +48,7 @@ def save(path: str, step: int, die_at: str = "") -> None:
             die()
 
     if die_at:
-        tensors.save_file, os.fsync, os.replace = saving, syncing, renaming  # type: ignore[assignment]
+        checkpoint.save_file, os.fsync, os.replace = saving, syncing, renaming  # type: ignore[assignment]
     weight = torch.nn.Parameter(torch.full((500, 4), float(step)))
     state = {"entity": weight.detach()}
     optimiser = torch.optim.Adam([weight])

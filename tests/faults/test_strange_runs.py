@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-import metatkgr.training.tensors as tensor_files
+import metatkgr.training.checkpoint as tensor_files
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models import available, create
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.checkpoint import expected_state
 from metatkgr.training.estimator import configure
 from metatkgr.training.runs import load_run, save_graph, save_manifest, save_model
-from metatkgr.training.tensors import expected_state
 
 FACTS = simulate(facts=400, seed=1)
 FILES = ("config.toml", "model.safetensors", "graph.safetensors", "vocabulary.json")

@@ -25,9 +25,8 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
 from metatkgr.serving.settings import Limits
-from metatkgr.training.checkpoint import check_optimiser
+from metatkgr.training.checkpoint import check_fit, check_optimiser, read_tensors, write_tensors
 from metatkgr.training.runs import load_config
-from metatkgr.training.tensors import check_fit, read_tensors, write_tensors
 from metatkgr.training.trace import Trace, read_trace
 from metatkgr.training.tuned import tuned_settings
 

@@ -47,6 +47,21 @@ def test_a_kept_stage_gives_the_same_weights(name: str, problem: Problem, tmp_pa
         assert torch.equal(value, taking.state_dict()[key]), key
 
 
+def test_after_a_kept_stage_a_phase_that_only_spoils_leaves_nothing_behind(
+    problem: Problem, tmp_path: Path
+) -> None:
+    _train("metatkgr", problem, tmp_path)
+    found = []
+    for stages in (None, tmp_path):
+        model = create("metatkgr", SETTINGS | {"epochs": 2})
+        assert isinstance(model, TrainableModel)
+        falling = iter(range(9, 0, -1))
+        train(model, problem, stages=stages, validate=lambda _, falling=falling: next(falling))  # type: ignore[misc]
+        found.append(model.state_dict())
+    for key, value in found[0].items():
+        assert torch.equal(value, found[1][key]), key
+
+
 def test_other_seeds_and_settings_are_other_stages(problem: Problem, tmp_path: Path) -> None:
     _train("metatkgr", problem, tmp_path)
     _train("metatkgr", problem, tmp_path, seed=1)

@@ -76,7 +76,7 @@ def run_cell(
             end.
         device: where to compute.
         loaded: what earlier cells have read already.
-        stages: folder of first stages that cells share (see ``training.stages``).
+        stages: folder of first stages that cells share (see ``training.checkpoint``).
         progress: called after each epoch, once its checkpoint is written; may raise to stop.
     """
     loaded = loaded or Loaded()

@@ -1,26 +1,142 @@
-"""Where a training stands, in one file: weights, best weights, optimiser, randomness.
+"""What a training leaves in files: tensors, checkpoints, first stages; read without trusting them.
 
-Written to a temporary name and renamed: a crash leaves the old checkpoint or the new one.
-Safetensors only; nothing in the file can run code.
+Safetensors only, which hold numbers and run no code. A file is written to a temporary name and
+renamed, so a crash leaves the old one or the new one; it holds a checksum, so that a flipped bit is
+noticed (one without, of an earlier version, is taken as it is).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from metatkgr.errors import DataError
-from metatkgr.training.tensors import read_tensors, write_tensors
+from metatkgr.files import atomic_path, check_file
+from metatkgr.models.trainable import Phase, TrainableModel
 
-__all__ = ["Position", "check_optimiser", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "KeptStage",
+    "Position",
+    "SharedPhase",
+    "check_fit",
+    "check_optimiser",
+    "expected_state",
+    "kept_stage",
+    "load_checkpoint",
+    "read_tensors",
+    "save_checkpoint",
+    "write_tensors",
+]
 
+_CHECKSUM = "checksum"
 _FORMAT = "metatkgr-checkpoint-1"
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors atomically, with their checksum."""
+    own: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        # The writer refuses tensors that share memory.
+        place = plain.untyped_storage().data_ptr()
+        own[name] = plain.clone() if place in taken else plain
+        taken.add(place)
+    about = {**(metadata or {}), _CHECKSUM: _checksum(own, metadata or {})}
+    with atomic_path(path) as temporary:
+        save_file(own, temporary, metadata=about)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file and its metadata, without the checksum.
+
+    Raises:
+        DataError: it cannot be read, or is not what was written.
+    """
+    check_file(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            about: dict[str, str] = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path} cannot be read: {str(error)[:300]}") from None
+    told = about.pop(_CHECKSUM, None)
+    if told is not None and told != _checksum(tensors, about):
+        raise DataError(f"{path} is damaged: its content is not what was written; copy it again")
+    return tensors, about
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    value = zlib.crc32(repr(sorted(metadata.items())).encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        about = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        value = zlib.crc32(about.encode("utf-8", "surrogatepass"), value)
+        # As bytes, since numpy does not know every type of torch's.
+        flat = tensor.contiguous().reshape(-1)
+        value = zlib.crc32(flat.view(torch.uint8).numpy().data if len(flat) else b"", value)
+    return f"crc32:{value:08x}"
+
+
+class _OnlyShapes(TorchFunctionMode):
+    """Within it new tensors have a shape and no content, however large they would be."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        kwargs.pop("generator", None)  # there is none for tensors without content
+        with torch.device("meta"):
+            return func(*args, **kwargs)
+
+
+def expected_state(model: TrainableModel[Any], entities: int, relations: int) -> dict[str, Tensor]:
+    """What ``model.state_dict()`` would be once built, without memory: only shapes and types count.
+
+    Raises:
+        DataError: the settings ask for tensors that no machine can number.
+    """
+    twin = type(model)(model.settings, device="meta")
+    try:
+        with _OnlyShapes():
+            twin.build(entities, relations, torch.Generator())
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        told = str(error).splitlines()[0][:200] if str(error) else repr(error)
+        raise DataError(f"no {model.name} of such settings can be made: {told}") from None
+    return twin.state_dict()
+
+
+def check_fit(what: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are missing, too many, of another shape or type, or not finite.
+
+    Raises:
+        DataError: it names the weight.
+    """
+    for name in sorted({*state, *expected}):
+        if name not in state or name not in expected:
+            kind = "lacks the weight" if name in expected else "has a weight too many,"
+            raise DataError(f"{what} {kind} {name[:80]!r}; it is of another model or version")
+        found, wanted = state[name], expected[name]
+        if found.shape != wanted.shape or found.dtype != wanted.dtype:
+            raise DataError(
+                f"{what}: the weight {name!r} is {tuple(found.shape)} of {found.dtype}, not "
+                f"{tuple(wanted.shape)} of {wanted.dtype}; it is of another model, setting or graph"
+            )
+        if found.dtype.is_floating_point and not bool(torch.isfinite(found).all()):
+            raise DataError(f"{what}: the weight {name!r} holds numbers that are not finite")
 
 
 @dataclass
@@ -124,3 +240,56 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
         for name, value in tensors.items()
         if name.startswith(prefix)
     }
+
+
+@runtime_checkable
+class SharedPhase(Protocol):
+    """A phase whose outcome depends on its own facts and settings alone, not on the model.
+
+    MetaTKGR, its ablations, I-GEN, T-GEN and MetaDyGNN start from the same TransE: it is trained
+    once and kept in a folder. The outcome follows from facts, settings, seed and kind of device;
+    these make its name. A phase draws from a generator of its own, so what is kept is what the
+    training itself would have learned.
+    """
+
+    def recipe(self) -> bytes:
+        """Facts and settings, as bytes."""
+        ...
+
+
+class KeptStage:
+    """The outcome of one such phase: its weights, and the trace of their training.
+
+    Args:
+        path: of its file, there or not.
+        names: the weights that the stage learns.
+    """
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self.path, self.names = path, names
+
+    def load(self) -> tuple[dict[str, Tensor], list[dict[str, Any]]] | None:
+        """Weights by name and the lines of the trace; None: not trained yet."""
+        try:
+            tensors, about = read_tensors(self.path)
+            return {name: tensors[name] for name in self.names}, json.loads(about["lines"])
+        except (DataError, KeyError, ValueError):
+            return None  # not there, or not whole: it is trained anew, and kept
+
+    def save(self, weights: dict[str, Tensor], lines: list[dict[str, Any]]) -> None:
+        """Keep what was learned; of two processes at it, the last one wins with the same."""
+        kept = {name: weights[name] for name in self.names}
+        write_tensors(self.path, kept, {"lines": json.dumps(lines)})
+
+
+def kept_stage(
+    folder: Path | None, model: TrainableModel[Any], phase: Phase, seed: int, precision: str
+) -> KeptStage | None:
+    """The place of a phase's outcome, where it is shared at all."""
+    if folder is None or not isinstance(phase, SharedPhase):
+        return None
+    learned = {id(parameter) for parameter in phase.parameters()}
+    names = sorted(name for name, weight in model.weights.items() if id(weight) in learned)
+    circumstances = f"{seed} {precision} {model.device.type} {phase.epochs} {phase.learning_rate}"
+    digest = hashlib.sha256(circumstances.encode() + phase.recipe()).hexdigest()[:24]
+    return KeptStage(folder / f"{phase.name}-{digest}.safetensors", names)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.evaluation.filters import FILTERS
 from metatkgr.models.base import Model
-from metatkgr.models.trainable import Part
+from metatkgr.models.trainable import Loss, Part, Phase
 
 __all__ = [
-    "GradientSum",
+    "SharedLoss",
     "answer_rows",
     "current_part",
     "evaluate_together",
@@ -78,43 +79,48 @@ def current_part() -> Part:
     return Part()
 
 
-class GradientSum:
-    """Adds the gradients of all processes up, all in one message.
+class _PhaseLoss(nn.Module):
+    """The loss of a phase as a module, whose parameters are what the phase learns."""
+
+    def __init__(self, phase: Phase) -> None:
+        super().__init__()
+        self.learned = nn.ParameterList(phase.parameters())
+        self._phase = phase
+
+    def forward(self, batch: Any, generator: torch.Generator, part: Part) -> Tensor:
+        """What is differentiated; all of the loss is kept as ``last``."""
+        self.last = self._phase.loss(batch, generator, part)
+        if part.count == 1:
+            return self.last.value
+        # Every weight takes part in every process, if by nothing: each waits for the gradients of
+        # all, and rows of a part may not need them all.
+        nothing = torch.stack([weight.flatten()[:1].sum() for weight in self.learned]).sum() * 0.0
+        # The processes' gradients are averaged; of these values the mean is that of the batch.
+        return self.last.value * (self.last.share * part.count) + nothing
+
+
+class SharedLoss:
+    """The loss of a phase, each process computing its part of every batch.
+
+    After ``backward`` of the value, every process has the gradient of the whole batch: torch's
+    ``DistributedDataParallel`` adds up what the parts have. With one process nothing of this
+    happens.
 
     Args:
-        parameters: the same, in the same order, in every process.
+        phase: the same in every process, with equal weights.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self._parameters = list(parameters)
-        if current_part().count == 1:
-            return
-        sizes = [parameter.numel() for parameter in self._parameters]
-        # Kept from step to step: fresh megabytes cost more to map than to fill.
-        self._flat = torch.empty(sum(sizes), device=self._parameters[0].device)
-        self._sums = [
-            values.view_as(parameter)
-            for values, parameter in zip(
-                torch.split(self._flat, sizes), self._parameters, strict=True
-            )
-        ]
+    def __init__(self, phase: Phase) -> None:
+        self._loss = _PhaseLoss(phase)
+        self._part = current_part()
+        self._value: Callable[..., Tensor] = self._loss
+        if self._part.count > 1:
+            self._value = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
 
-    def add(self, weight: float) -> None:
-        """Replace each gradient by the weighted sum over the processes.
-
-        Args:
-            weight: this process's share of the batch; the shares of all processes add up to 1.
-        """
-        if current_part().count == 1:
-            return
-        mine = [
-            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            for parameter in self._parameters
-        ]
-        torch.cat([gradient.reshape(-1) for gradient in mine], out=self._flat)
-        dist.all_reduce(self._flat.mul_(weight))
-        for parameter, total in zip(self._parameters, self._sums, strict=True):
-            parameter.grad = total
+    def __call__(self, batch: Any, generator: torch.Generator) -> tuple[Tensor, Loss]:
+        """What to differentiate, and the loss of this process's part."""
+        value = self._value(batch, generator, self._part)
+        return value, self._loss.last
 
 
 def sum_over_processes(values: Tensor) -> Tensor:

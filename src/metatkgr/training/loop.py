@@ -18,19 +18,19 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.training.checkpoint import (
     Position,
+    check_fit,
     check_optimiser,
+    kept_stage,
     load_checkpoint,
     save_checkpoint,
 )
 from metatkgr.training.device import fast_products, precise_to
 from metatkgr.training.distributed import (
-    GradientSum,
+    SharedLoss,
     current_part,
     file_of_the_first,
     sum_over_processes,
 )
-from metatkgr.training.stages import kept_stage
-from metatkgr.training.tensors import check_fit
 from metatkgr.training.trace import Trace
 
 __all__ = ["DivergedError", "Validate", "train"]
@@ -91,7 +91,7 @@ def train(
         precision: of the losses, 'float32', 'tf32' or 'bfloat16'; weights and validation are
             float32 in any case.
         stages: folder of first stages that several models share, each trained once (see
-            ``training.stages``); None: always train.
+            ``training.checkpoint``); None: always train.
 
     Returns:
         The lines of the trace, one for each epoch.
@@ -101,7 +101,7 @@ def train(
     model.build(entities, relations, generator)
     checkpoint = folder / "checkpoint.safetensors" if folder else None
     position, optimiser_state = Position(), None
-    best = model.state_dict()
+    best = _copied(model)
     if resume and checkpoint is not None:
         with file_of_the_first(checkpoint) as left:
             if left is not None:
@@ -142,7 +142,7 @@ def _taken_over(run: _Run, phase: Phase) -> bool:
     if found is None:
         return False
     weights, lines = found
-    run.best = run.model.state_dict() | {k: w.to(run.model.device) for k, w in weights.items()}
+    run.best = _copied(run.model) | {k: w.to(run.model.device) for k, w in weights.items()}
     for line in lines:
         run.trace.write(line)
     position.trace_lines = len(run.trace.lines)
@@ -158,6 +158,11 @@ def _hand_on(run: _Run, phase: Phase) -> None:
     lines = [line for line in run.trace.lines if line["phase"] == phase.name]
     if kept and lines:
         kept.save(run.best, lines)
+
+
+def _copied(model: TrainableModel[Any]) -> dict[str, Tensor]:
+    """The weights as they are now, whatever becomes of the model's."""
+    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 def _train_phase(
@@ -176,6 +181,7 @@ def _train_phase(
         plain = optimiser.state_dict()
         plain["state"] = optimiser_state
         optimiser.load_state_dict(plain)
+    shared = SharedLoss(phase)
     validates = validate is not None and phase.patience > 0
     start: dict[str, Any] = {}
     if validate is not None and validates and position.phase and position.best_mrr is None:
@@ -185,13 +191,13 @@ def _train_phase(
     while position.epoch < phase.epochs and not (validates and waited >= phase.patience):
         begin = time.perf_counter()
         with fast_products(run.precision, run.model.device):
-            line = _train_epoch(run, phase, optimiser) | start
+            line = _train_epoch(run, phase, shared, optimiser) | start
         start = {}
         position.epoch += 1
         line |= {"phase": phase.name, "epoch": position.epoch, "epochs": phase.epochs}
         last = position.epoch == phase.epochs
         if not validates:
-            run.best = {name: value.clone() for name, value in run.model.state_dict().items()}
+            run.best = _copied(run.model)
         elif validate and (position.epoch % phase.validate_every == 0 or last):
             started = time.perf_counter()
             mrr = validate(run.model)
@@ -199,7 +205,7 @@ def _train_phase(
             line["seconds_validate"] = round(time.perf_counter() - started, 4)
             if position.best_mrr is None or mrr > position.best_mrr:
                 position.best_mrr, position.best_epoch = mrr, position.epoch
-                run.best = {name: value.clone() for name, value in run.model.state_dict().items()}
+                run.best = _copied(run.model)
             waited = (position.epoch - position.best_epoch) // phase.validate_every
         spent = time.perf_counter() - begin
         position.seconds += spent
@@ -218,7 +224,9 @@ def _train_phase(
             progress(line)
 
 
-def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+def _train_epoch(
+    run: _Run, phase: Phase, shared: SharedLoss, optimiser: torch.optim.Optimizer
+) -> dict[str, Any]:
     """One pass over the batches of a phase; returns means over the steps and seconds by part.
 
     Nothing here waits for the device but a look at the last few losses now and then: a wait at
@@ -227,8 +235,6 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
     sums: dict[str, Tensor | float] = defaultdict(float)
     seconds: dict[str, float] = defaultdict(float)
     steps = 0
-    part = current_part()
-    gradients = GradientSum(phase.parameters())
     unseen: list[Tensor] = []  # (2,) loss and gradient norm of each step since the last look
     batches = iter(phase.batches(run.generator))
     while True:
@@ -238,11 +244,10 @@ def _train_epoch(run: _Run, phase: Phase, optimiser: torch.optim.Optimizer) -> d
             break
         prepared = time.perf_counter()
         with precise_to(run.precision, run.model.device):
-            loss = phase.loss(batch, run.generator, part)
+            value, loss = shared(batch, run.generator)
         forward = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
-        loss.value.backward()  # type: ignore[no-untyped-call]
-        gradients.add(loss.share)
+        value.backward()  # type: ignore[no-untyped-call]
         backward = time.perf_counter()
         norm = torch.nn.utils.clip_grad_norm_(phase.parameters(), CLIP)
         unseen.append(torch.stack([loss.value.detach().float() * loss.share, norm.float()]))

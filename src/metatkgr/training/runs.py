@@ -37,7 +37,7 @@ from metatkgr.evaluation.evaluator import evaluation_report
 from metatkgr.files import check_file, read_json, read_text, read_toml, write_json, write_text
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
-from metatkgr.training.tensors import check_fit, expected_state, read_tensors, write_tensors
+from metatkgr.training.checkpoint import check_fit, expected_state, read_tensors, write_tensors
 from metatkgr.training.writer import only_writer
 
 __all__ = [

@@ -218,7 +218,7 @@ class TranslationStart(TriplePhase):
             self.epochs = min(self.epochs, math.ceil(most_steps / of_an_epoch))
 
     def recipe(self) -> bytes:
-        """Everything that its outcome follows from, but for the seed (``training.stages``)."""
+        """Everything that its outcome follows from, but for the seed (``training.checkpoint``)."""
         shape = [tuple(weight.shape) for weight in self.parameters()]
         return repr((shape, self.settings)).encode() + self.triples.numpy().tobytes()
 
