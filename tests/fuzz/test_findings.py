@@ -213,7 +213,7 @@ def test_facts_of_a_stranger_are_checked() -> None:
         {"relation": -facts.relation - 1},
         {"time": facts.time[::-1].copy()},
         {"object": facts.object[:-1]},
-        {"time": facts.time.astype("int32")},
+        {"time": facts.time.astype("float32")},
         {"entities": Vocabulary(["same"] * len(facts.entities))},
         {"relations": Vocabulary(facts.relations.names, {99: "x"})},
         {"relations": Vocabulary(facts.relations.names, None, {"x": True})},

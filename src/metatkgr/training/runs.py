@@ -113,8 +113,9 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
     """Write what is known before training: configuration, facts, names."""
     write_text(folder / "config.toml", _toml(asdict(config)))
-    columns = {name: getattr(facts, name).astype(np.int32, copy=False) for name in _COLUMNS}
-    tensors = {name: torch.from_numpy(column).contiguous() for name, column in columns.items()}
+    # A column of an ingested folder is mapped and cannot be written to, which torch warns of.
+    columns = {name: np.require(getattr(facts, name), requirements=("C", "W")) for name in _COLUMNS}
+    tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
     write_tensors(folder / "graph.safetensors", tensors)
     calendar = facts.calendar
     content = {
@@ -258,10 +259,10 @@ def _load_graph(folder: Path) -> Facts:
     content = read_json(path)
     try:
         facts = Facts(
-            subject=columns["subject"].long().numpy(),
-            relation=columns["relation"].long().numpy(),
-            object=columns["object"].long().numpy(),
-            time=columns["time"].long().numpy(),
+            subject=columns["subject"].numpy(),
+            relation=columns["relation"].numpy(),
+            object=columns["object"].numpy(),
+            time=columns["time"].numpy(),
             entities=_vocabulary_from_json(content["entities"]),
             relations=_vocabulary_from_json(content["relations"]),
             calendar=Calendar(**content["calendar"]),
