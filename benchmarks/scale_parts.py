@@ -10,23 +10,26 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.engine import Engine
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.growth import write_index
+from metatkgr.data.ingest import ingest
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.evaluation.filters import FILTERS, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
-from metatkgr.graph.build import build_index
 from metatkgr.graph.layers import GrowingIndex
 from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
+from metatkgr.graph.stored import open_index
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.scores import relation_vectors, score_all
 from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, task_loss
@@ -38,7 +41,7 @@ __all__ = ["PARTS", "WORLD", "Clock"]
 _DIMENSION = 64
 _BUDGET = 16
 _NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
-WORLD, _STORE, _INDEX = "world.parquet", "facts", "index.safetensors"
+WORLD, _STORE = "world.parquet", "facts"
 
 
 @dataclass
@@ -82,22 +85,19 @@ def _ingest(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 
 @_part("index")
 def _index(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
-    store = FactStore(folder / _STORE)
-    with clock:
-        build_index(
-            folder / _INDEX,
-            store.blocks,
-            entities=len(store.entities),
-            relations=len(store.relations),
-            steps=store.steps,
-        )
+    """The last part of ``ingest`` once more, alone."""
+    place = folder / _STORE
+    manifest = replace(FactFolder(place).manifest, index=None)
+    with clock, TemporaryDirectory(dir=folder) as work, Engine(Path(work), 1 << 20) as engine:
+        write_index(engine, place, manifest, 0)
     return facts, "fact"
 
 
 @_part("sample")
 def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Batches of 4,096 roots: the ends of facts drawn at random, at their times."""
-    store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
+    store = FactFolder(folder / _STORE)
+    index = open_index(store)
     sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(0)
     found = 0
@@ -116,7 +116,8 @@ def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 @_part("step, MetaTKGR")
 def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Batches of 32 tasks, 3 supports and 8 queries each, neighbours from the mapped index."""
-    store, index = FactStore(folder / _STORE), GraphIndex.open(folder / _INDEX)
+    store = FactFolder(folder / _STORE)
+    index = open_index(store)
     sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
     tables = _tables(store)
     generator = torch.Generator().manual_seed(0)
@@ -151,7 +152,7 @@ def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 @_part("evaluate")
 def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """64 questions: all entities scored by translation, both filters."""
-    store = FactStore(folder / _STORE)
+    store = FactFolder(folder / _STORE)
     facts_, tables = store.facts(), _tables(store)
     generator = torch.Generator().manual_seed(0)
     for number in range(2):
@@ -169,8 +170,10 @@ def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 @_part("predict")
 def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Newcomers with 3 facts: append them, place them, read around them, rank all entities."""
-    store = FactStore(folder / _STORE)
-    index = GrowingIndex(GraphIndex.open(folder / _INDEX))
+    store = FactFolder(folder / _STORE)
+    base = open_index(store)
+    assert isinstance(base, GraphIndex)
+    index = GrowingIndex(base)
     tables = _tables(store)
     known, now = len(store.entities), store.steps - 1
     generator = torch.Generator().manual_seed(0)
@@ -191,7 +194,7 @@ def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 
 
 def _drawn(
-    store: FactStore, count: int, generator: torch.Generator
+    store: FactFolder, count: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(n,) subjects, relations, objects, steps of facts drawn at random."""
     facts = store.facts()
@@ -201,7 +204,7 @@ def _drawn(
     return subject, relation, other, when
 
 
-def _padded(store: FactStore, tasks: int, count: int, generator: torch.Generator) -> PaddedFacts:
+def _padded(store: FactFolder, tasks: int, count: int, generator: torch.Generator) -> PaddedFacts:
     entity, relation, answer, when = (
         column.view(tasks, count) for column in _drawn(store, tasks * count, generator)
     )
@@ -211,7 +214,7 @@ def _padded(store: FactStore, tasks: int, count: int, generator: torch.Generator
     return PaddedFacts(entity, relation, answer, negatives, several, when, every)
 
 
-def _tables(store: FactStore) -> dict[str, Tensor]:
+def _tables(store: FactFolder) -> dict[str, Tensor]:
     """Vectors of all entities and relations; drawn, since time does not hang on their values."""
     generator = torch.Generator().manual_seed(0)
     return {

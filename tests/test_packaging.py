@@ -35,7 +35,7 @@ def run_blocked(program: str, *names: str) -> str:
 
 
 EXTRAS = ("pyarrow", "polars", "pandas", "typer", "rich", "matplotlib", "pykeen", "scipy")
-EXTRAS += ("optuna", "rapidfuzz", "tensorboard", "tgm", "sqlalchemy")
+EXTRAS += ("duckdb", "optuna", "rapidfuzz", "tensorboard", "tgm", "sqlalchemy")
 
 
 def test_tasks_models_and_evaluation_need_only_torch_and_numpy() -> None:
@@ -56,6 +56,22 @@ print(model.evaluate().summary().mrr)
 """
     assert 0 < float(run_blocked(program, *EXTRAS)) < 1
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_an_ingested_folder_is_read_without_what_wrote_it(tmp_path: Path) -> None:
+    from metatkgr.data.ingest import ingest
+    from metatkgr.data.world import WorldSettings
+    from metatkgr.data.world.file import write_world
+
+    write_world(tmp_path / "world.csv", WorldSettings(facts=1500))
+    ingest([tmp_path / "world.csv"], tmp_path / "world")
+    program = f"""
+import metatkgr as mt
+facts = mt.load({str(tmp_path / "world")!r})
+assert facts.entities.id(facts.entities[7]) == 7
+print(mt.evaluate(mt.create("paths"), mt.Tasks.build(facts)).summary().mrr)
+"""
+    assert 0 < float(run_blocked(program, *EXTRAS)) < 1
 
 
 def test_importing_the_package_does_not_import_torch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import tomllib
@@ -13,17 +14,25 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, MetaTKGRError
+
+try:
+    import fcntl
+except ImportError:  # not a Unix system
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "atomic_path",
     "check_file",
+    "exclusive",
     "read_json",
     "read_text",
     "read_toml",
     "write_json",
     "write_text",
 ]
+
+_LOG = logging.getLogger(__name__)
 
 _LARGEST_TEXT = 1 << 31
 """Bytes of a text file that is read whole; no file of ours comes near."""
@@ -55,6 +64,62 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def exclusive(path: str | Path, busy: MetaTKGRError) -> Iterator[None]:
+    """Within it, no other process is within it for the same path.
+
+    The lock is the system's own, on a file that is there meanwhile, so that it ends with its
+    process, however that ends. Where a file system knows no locks, none is taken.
+
+    Args:
+        path: the file; its folder is made.
+        busy: what to raise where another process holds the lock.
+
+    Raises:
+        DataError: the file cannot be made.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = Path(path)
+    file = _locked(path, busy)
+    try:
+        yield
+    finally:
+        # Removed while it is locked; who waits for it finds that the name is gone.
+        with suppress(OSError):
+            path.unlink()
+        os.close(file)
+
+
+def _locked(path: Path, busy: MetaTKGRError) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                raise busy from None
+            except OSError as error:
+                _LOG.warning("%s cannot be locked (%s); make sure nobody else writes", path, error)
+                return file
+            if _is_still(path, file):
+                return file
+            os.close(file)
+    except OSError as error:
+        raise DataError(f"cannot write to {path.parent}: {error.strerror or error}") from error
+
+
+def _is_still(path: Path, file: int) -> bool:
+    """Whether the name leads to the file that was locked, not to a later one."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ __all__ = ["append_to", "points_of"]
 
 
 def append_to(folder: str, file: str, die_at: int = -1, count_into: str = "") -> None:
-    """Append; be killed at the n-th thing that is written, synced, renamed or removed.
+    """Append; be killed at the n-th thing that is written, sorted, synced, renamed or removed.
 
     Args:
         folder: of facts.
@@ -20,9 +20,9 @@ def append_to(folder: str, file: str, die_at: int = -1, count_into: str = "") ->
         die_at: n; a negative number: never.
         count_into: a file that gets the number of such things.
     """
-    from metatkgr.data.large.append import append
-    from metatkgr.data.large.columns import ColumnWriter, TableWriter
-    from metatkgr.graph.stored import IndexGrowth
+    from metatkgr.data.columns import ColumnWriter, TableWriter
+    from metatkgr.data.engine import Engine
+    from metatkgr.data.ingest import append
 
     seen = 0
 
@@ -55,11 +55,12 @@ def append_to(folder: str, file: str, die_at: int = -1, count_into: str = "") ->
 
         return call
 
+    Engine._give, Engine._run = fatal(Engine._give), fatal(Engine._run)  # type: ignore[method-assign]
     ColumnWriter.append = half(ColumnWriter.append)  # type: ignore[method-assign]
     TableWriter.write = half(TableWriter.write)  # type: ignore[method-assign]
     os.fsync, os.replace, os.unlink = fatal(os.fsync), fatal(os.replace), fatal(os.unlink)
     shutil.rmtree = fatal(shutil.rmtree)
-    append([file], folder, rows=200, index=IndexGrowth(at_once=128))
+    append([file], folder, rows=200)
     if count_into:
         Path(count_into).write_text(str(seen))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-import metatkgr.data.large.append
+import metatkgr.data.ingest
 import metatkgr.evaluation.evaluator
 import metatkgr.forecasting.forecaster
 import metatkgr.forecasting.store

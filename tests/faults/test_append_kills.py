@@ -15,18 +15,15 @@ from faults.append_kills import append_to, points_of
 from faults.test_disk_full import no_file_beyond
 from faults.training_kills import fresh_process
 from metatkgr.data.facts import Facts
-from metatkgr.data.large.append import append, compact
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.manifest import INDEX
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import append, ingest
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.file import write_world
 from metatkgr.errors import DataError
-from metatkgr.graph.build import build_index
 from metatkgr.graph.mapped import GraphIndex
-from metatkgr.graph.stored import IndexGrowth, open_index
+from metatkgr.graph.stored import open_index
 
 NAMED = ReadOptions(name="world")
 
@@ -51,13 +48,10 @@ def prepare(place: Path, kind: str) -> tuple[Path, Path]:
         (place / f"{name}.csv").write_text("\n".join([head, *part]) + "\n")
     files = [place / "a.csv", place / "b.csv"]
     if kind == "first":
-        store = FactStore(ingest(files, place / "facts", NAMED).folder)
-        sizes = {"entities": len(store.entities), "relations": len(store.relations)}
-        build_index(store.folder / INDEX, store.blocks, steps=store.steps, **sizes)
+        ingest(files, place / "facts", NAMED)
     else:
         ingest(files[:1], place / "facts", NAMED)
-        compact(place / "facts", index=IndexGrowth(wanted=True))
-        append(files[1:], place / "facts", index=IndexGrowth())
+        append(files[1:], place / "facts")
     ingest([place / f"{name}.csv" for name in "abc"], place / "whole", NAMED)
     return place / "facts", place / "c.csv"
 
@@ -72,7 +66,7 @@ def same(ours: Facts, theirs: Facts) -> bool:
     )
 
 
-def check_index(store: FactStore) -> None:
+def check_index(store: FactFolder) -> None:
     """The index is that of the facts."""
     ours, theirs = open_index(store), GraphIndex.of(VisibleFacts.of(store.facts()))
     everyone = torch.arange(len(store.entities))
@@ -86,19 +80,19 @@ def check_index(store: FactStore) -> None:
 
 
 def kill_at(points: Sequence[int], folder: Path, file: Path, place: Path) -> None:
-    old, new = FactStore(folder).facts(), FactStore(folder.parent / "whole").facts()
+    old, new = FactFolder(folder).facts(), FactFolder(folder.parent / "whole").facts()
     for point in points:
         cut = place / f"cut-{point}"
         shutil.copytree(folder, cut)
         process = fresh_process(append_to, str(cut), str(file), point)
         process.join(60)
         assert process.exitcode == -signal.SIGKILL, point
-        store = FactStore(cut)
+        store = FactFolder(cut)
         assert same(store.facts(), old) or same(store.facts(), new), point
         check_index(store)
-        done = append([file], cut, index=IndexGrowth())
+        done = append([file], cut)
         assert done.facts == len(new)
-        again = FactStore(cut)
+        again = FactFolder(cut)
         assert same(again.facts(), new), point
         check_index(again)
         # What is there is what the manifest names, and what the append has replaced.
@@ -131,11 +125,11 @@ def test_killed_at_any_point_the_folder_is_the_old_or_the_new_one(
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_full_disk_the_folder_stays_as_it_was(tmp_path: Path, kind: str) -> None:
     folder, file = prepare(tmp_path, kind)
-    old, new = FactStore(folder).facts(), FactStore(tmp_path / "whole").facts()
-    for size in (4200, 5000, 10_000):
+    old, new = FactFolder(folder).facts(), FactFolder(tmp_path / "whole").facts()
+    for size in (4200, 5000, 7000):
         with no_file_beyond(size), pytest.raises(DataError, match="cannot write"):
-            append([file], folder, index=IndexGrowth())
-        assert same(FactStore(folder).facts(), old)
-        check_index(FactStore(folder))
-    append([file], folder, index=IndexGrowth())
-    assert same(FactStore(folder).facts(), new)
+            append([file], folder)
+        assert same(FactFolder(folder).facts(), old)
+        check_index(FactFolder(folder))
+    append([file], folder)
+    assert same(FactFolder(folder).facts(), new)

@@ -14,13 +14,11 @@ import numpy as np
 
 from fuzz.fuzzing import fuzzer, scratch
 from fuzz.mutation import damage_bytes, odd_text
-from metatkgr.data.large.append import append, compact
-from metatkgr.data.large.growth import Appended
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import Appended, append, ingest
 from metatkgr.data.readers import ReadOptions, intervals
 from metatkgr.errors import MetaTKGRError
-from metatkgr.graph.stored import IndexGrowth, open_index
+from metatkgr.graph.stored import open_index
 
 _MOST_FACTS = 20_000
 _NAMES = ["ann", "bob", "cleo", "dan", "é", "7", "x y", "ann ", "../../x", "O'Neil"]
@@ -49,7 +47,6 @@ def _whole(unit: str) -> tuple[bytes, Path]:
     data = "\n".join(["s,r,o,t", *rows, ""]).encode()
     (place / "rows.csv").write_bytes(data)
     ingest([place / "rows.csv"], place / "facts", ReadOptions(name="facts"))
-    compact(place / "facts", index=IndexGrowth(wanted=True))
     return data, place / "facts"
 
 
@@ -78,11 +75,9 @@ def _rows(rng: random.Random, unit: str) -> bytes:
     return damage_bytes(rng, data) if rng.random() < 0.15 else data
 
 
-def _files(store: FactStore) -> dict[str, bytes]:
+def _files(store: FactFolder) -> dict[str, bytes]:
     """Those that count: what an append has replaced, the next one removes."""
-    names = store.manifest.files() if store.manifest.grown else None
-    paths = sorted(store.folder.iterdir())
-    return {path.name: path.read_bytes() for path in paths if not names or path.name in names}
+    return {name: (store.folder / name).read_bytes() for name in sorted(store.manifest.files())}
 
 
 @fuzzer(share=0.3)
@@ -112,13 +107,12 @@ def appended_files(rng: random.Random) -> None:
 
 def _append(rng: random.Random, path: Path, folder: Path, options: dict[str, Any]) -> None:
     """Add a file; every row is counted, every fact is there once."""
-    was, size = FactStore(folder), rng.choice((2, 3, 1000))
+    was, size = FactFolder(folder), rng.choice((2, 3, 1000))
     before = _files(was)
-    growing = IndexGrowth(at_once=rng.choice((4, 1000)))
     try:
-        done = append([path], folder, ReadOptions(**options), rows=size, index=growing)
+        done = append([path], folder, ReadOptions(**options), rows=size)
     except MetaTKGRError:
-        assert _files(FactStore(folder)) == before, (
+        assert _files(FactFolder(folder)) == before, (
             "an append that was refused has changed the folder"
         )
         raise
@@ -129,8 +123,8 @@ def _append(rng: random.Random, path: Path, folder: Path, options: dict[str, Any
         raise AssertionError("an append has left a folder that cannot be used") from error
 
 
-def _check(done: Appended, was: FactStore, folder: Path) -> None:
-    report, store = done.report, FactStore(folder)
+def _check(done: Appended, was: FactFolder, folder: Path) -> None:
+    report, store = done.report, FactFolder(folder)
     assert report.rows_read + report.total == report.rows_in_file
     assert done.facts == len(store) == len(was) + done.added
     assert done.entities == len(store.entities) == len(was.entities) + done.new_entities
@@ -140,8 +134,7 @@ def _check(done: Appended, was: FactStore, folder: Path) -> None:
     links = len(store) * 2 - int(np.count_nonzero(store.facts().subject == store.facts().object))
     assert len(open_index(store)) == links
     for names in (store.entities, store.relations):
-        texts = [name.encode() for name in names]
-        assert names.find_all(texts).tolist() == list(range(len(names)))
+        assert [names.id(name) for name in names] == list(range(len(names)))
 
 
 def _check_at_once(first: bytes, more: list[Path], place: Path, unit: str) -> None:
@@ -152,7 +145,7 @@ def _check_at_once(first: bytes, more: list[Path], place: Path, unit: str) -> No
         ingest([place / "rows.csv", *more], place / "at-once", options)
     except MetaTKGRError:
         return  # together, the files have no single header or width
-    ours, theirs = FactStore(place / "facts"), FactStore(place / "at-once")
+    ours, theirs = FactFolder(place / "facts"), FactFolder(place / "at-once")
     assert (ours.steps, ours.calendar) == (theirs.steps, theirs.calendar)
     assert tuple(ours.entities) == tuple(theirs.entities)
     assert tuple(ours.relations) == tuple(theirs.relations)

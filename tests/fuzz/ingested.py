@@ -22,9 +22,8 @@ from fuzz.mutation import (
     remove_file,
 )
 from metatkgr.data import sources
-from metatkgr.data.large.append import append, compact
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import append, ingest
 from metatkgr.data.statistics import DatasetStatistics
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports
@@ -32,13 +31,13 @@ from metatkgr.data.world import simulate
 from metatkgr.errors import UnknownNameError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.graph.sampler import BreadthFirstSampler
-from metatkgr.graph.stored import IndexGrowth, has_index, index_of, open_index
+from metatkgr.graph.stored import index_of, open_index
 from metatkgr.models import create
 
 __all__ = ["KINDS", "damaged_folder", "forged_file", "whole_folder"]
 
 KINDS = ("plain", "layered", "moved")
-"""As ``ingest`` writes it; grown behind its end, with layers; with columns written anew."""
+"""As ``ingest`` writes it; grown behind its end; with columns written anew."""
 _ODD_NUMBERS = (0, -1, 1, 7, 255, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
 
 
@@ -59,21 +58,12 @@ def whole_folder(kind: str) -> Path:
 
     whole = kind == "plain"
     ingest([written("first", *(lines if whole else lines[:380]))], place / "facts")
-    compact(place / "facts", index=IndexGrowth(wanted=True))
     last = 2 * int(world.time[-1])
-    if whole:
-        # As `ingest --index` leaves it: its manifest does not speak of the index.
-        manifest = place / "facts" / "dataset.json"
-        about = json.loads(manifest.read_text())
-        for name in ("entities", "relations", "columns", "index", "appends"):
-            about.pop(name, None)
-        manifest.write_text(json.dumps({**about, "version": 1}))
-        (place / "facts" / "index-1.safetensors").rename(place / "facts" / "index.safetensors")
-    else:
+    if not whole:
         later = [*lines[380:], f"new,also,e0,{last}"]
-        append([written("later", *later)], place / "facts", index=IndexGrowth())
+        append([written("later", *later)], place / "facts")
         more = f"new,again,newer,{last + 2 if kind == 'layered' else 1}"
-        append([written("more", more)], place / "facts", index=IndexGrowth())
+        append([written("more", more)], place / "facts")
     return place / "facts"
 
 
@@ -135,7 +125,7 @@ def ingested_folders(rng: random.Random) -> None:
 
 def _use(rng: random.Random, folder: Path, use: int) -> None:
     """What commands do with a folder; one of them, since each reads other files."""
-    store = FactStore(folder)
+    store = FactFolder(folder)
     assert len(store) >= 1
     if use == 0:
         facts = sources.load(str(folder))
@@ -152,12 +142,12 @@ def _use(rng: random.Random, folder: Path, use: int) -> None:
                 assert names.id(name) == number
             except UnknownNameError:
                 names.id(names[0])  # of a flipped bit nobody can tell what it was
-            names.find_all([odd_text(rng).encode("utf-8", "replace")])
-    elif use == 2 and has_index(store):
+            names.__contains__(odd_text(rng))
+    elif use == 2:
         index = open_index(store)
         assert index.entities == len(store.entities)
         assert index.relations == 2 * len(store.relations)
-    elif use == 3 and has_index(store):
+    elif use == 3:
         nobody = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
         roots = torch.arange(min(40, len(store.entities)))
         with index_of(store) as index:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from command_line import Run
-from metatkgr.data.large.ingest import ingest
+from metatkgr.data.ingest import ingest
 from metatkgr.data.world import simulate
 from metatkgr.training.trace import read_trace
 

@@ -17,8 +17,7 @@ from metatkgr.cli.reading import Reading, reads_data
 from metatkgr.errors import SettingsError
 
 if TYPE_CHECKING:
-    from metatkgr.data.large.growth import Appended
-    from metatkgr.data.large.ingest import Ingested
+    from metatkgr.data.ingest import Appended, Ingested
     from metatkgr.data.readers import ReadOptions
 
 __all__ = ["ingest"]
@@ -47,18 +46,13 @@ def ingest(
         int, typer.Option(min=1000, help="Rows in memory at a time: a million take about 1 GB.")
     ] = 1_000_000,
     index: Annotated[
-        bool,
-        typer.Option(
-            "--index",
-            help="Also build the index of links. With --append, where there is none: an index that "
-            "is there grows.",
-        ),
+        bool, typer.Option("--index", hidden=True, help="There always is an index of links.")
     ] = False,
     compact: Annotated[
         bool,
         typer.Option(
             "--compact",
-            help="With --append: make one file of each that appends have left in several; FILES "
+            help="With --append: have the index of links cover all facts, also the latest; FILES "
             "may be left out.",
         ),
     ] = False,
@@ -89,26 +83,22 @@ def ingest(
             assert out is not None
             done, line = _read(files, out, chosen, rows)
         else:
-            done, line = _add(files, append, chosen, rows, index)
+            done, line = _add(files, append, chosen, rows)
         reading.tell(done.report, console)
         console.print(line)
         told = asdict(done) | {"report": done.report.to_json()}
     folder = append or out
     assert folder is not None
-    if compact or index:
-        from metatkgr.data.large.append import compact as make_one
-        from metatkgr.graph.stored import IndexGrowth
+    if compact:
+        from metatkgr.data.ingest import compact as cover_all
 
-        if append is None:
-            _build_index(folder)
-        else:
-            make_one(folder, rows=rows, index=IndexGrowth(wanted=index, compact=compact))
-        console.print(_links(folder))
+        cover_all(folder, rows=rows)
+        console.print(f"{folder}: the index of links covers all facts")
     emit_json(json_out, told | {"folder": str(folder)})
 
 
 def _read(files: list[Path], out: Path, chosen: ReadOptions, rows: int) -> tuple[Ingested, str]:
-    from metatkgr.data.large.ingest import ingest as read_into
+    from metatkgr.data.ingest import ingest as read_into
 
     with _rows_bar() as progress:
         done = read_into(files, out, chosen, rows=rows, progress=progress)
@@ -118,15 +108,11 @@ def _read(files: list[Path], out: Path, chosen: ReadOptions, rows: int) -> tuple
     )
 
 
-def _add(
-    files: list[Path], folder: Path, chosen: ReadOptions, rows: int, index: bool
-) -> tuple[Appended, str]:
-    from metatkgr.data.large.append import append as add_to
-    from metatkgr.graph.stored import IndexGrowth
+def _add(files: list[Path], folder: Path, chosen: ReadOptions, rows: int) -> tuple[Appended, str]:
+    from metatkgr.data.ingest import append as add_to
 
     with _rows_bar() as progress:
-        growing = IndexGrowth(wanted=index)
-        done = add_to(files, folder, chosen, rows=rows, progress=progress, index=growing)
+        done = add_to(files, folder, chosen, rows=rows, progress=progress)
     anew = (
         " (all columns were written anew: some times lie before the last one, or between two steps)"
         if done.rewritten
@@ -138,29 +124,6 @@ def _add(
         f"{done.seconds:.1f} s{anew}; now {done.facts:,} facts of {done.entities:,} entities over "
         f"{done.steps:,} steps"
     )
-
-
-def _build_index(folder: Path) -> None:
-    from metatkgr.data.large.manifest import INDEX
-    from metatkgr.data.large.store import FactStore
-    from metatkgr.graph.build import build_index
-
-    store = FactStore(folder)
-    sizes = {"entities": len(store.entities), "relations": len(store.relations)}
-    build_index(folder / INDEX, store.blocks, steps=store.steps, **sizes)
-
-
-def _links(folder: Path) -> str:
-    """What to say about the index of a folder."""
-    from metatkgr.data.large.store import FactStore
-    from metatkgr.graph.stored import has_index, open_index
-
-    store = FactStore(folder)
-    if not has_index(store):
-        return f"{folder} is in one piece; it has no index of links"
-    layers = len(store.manifest.index.layers) if store.manifest.index else 0
-    parts = f" in {layers + 1} parts" if layers else ""
-    return f"{folder}: an index of {len(open_index(store)):,} links{parts}"
 
 
 @contextmanager

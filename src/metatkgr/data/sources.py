@@ -47,18 +47,18 @@ def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
         if len(path.parts) == 1 and not path.suffix:
             raise UnknownNameError("dataset or path", data, [*catalog.entries(), WORLD])
         raise DataError(f"there is no file or folder {data}")
-    from metatkgr.data.large.store import FactStore
+    from metatkgr.data.folder import FactFolder
     from metatkgr.data.readers import ReadOptions, read_facts_with_report
 
-    if FactStore.is_at(path):
+    if FactFolder.is_at(path):
         if reading:
             raise SettingsError(
                 f"{data} was read when it was ingested: {', '.join(sorted(reading))} "
                 "cannot be chosen any more"
             )
-        store = FactStore(path)
-        store.check()  # who asks for facts goes over all of them
-        return store.facts(), None
+        folder = FactFolder(path)
+        folder.check()  # who asks for facts goes over all of them
+        return folder.facts(), None
     facts, rows = read_facts_with_report(path, ReadOptions.of(None, reading))
     return _with_law(facts, path), rows
 

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.large.append import append
-from metatkgr.data.large.growth import Appended
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import Appended, append
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.mapped import GraphIndex
 from metatkgr.graph.sampler import SAMPLERS
-from metatkgr.graph.stored import IndexGrowth, open_index
+from metatkgr.graph.stored import open_index
 
 NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
 NAMED = ReadOptions(name="events")
@@ -28,16 +27,16 @@ def write(path: Path, *rows: str) -> Path:
 
 
 def add(path: Path, folder: Path, **options: Any) -> Appended:
-    return append([path], folder, ReadOptions(**options), rows=3, index=IndexGrowth(at_once=4))
+    return append([path], folder, ReadOptions(**options), rows=3)
 
 
 def check_same(folder: Path, other: Path) -> None:
     """The facts, names and calendars of two folders are the same."""
-    ours, theirs = FactStore(folder), FactStore(other)
+    ours, theirs = FactFolder(folder), FactFolder(other)
     check_facts(ours.facts(), theirs.facts())
     assert (ours.steps, len(ours)) == (theirs.steps, len(theirs))
     for found, names in ((ours.entities, theirs.entities), (ours.relations, theirs.relations)):
-        assert found.find_all([name.encode() for name in names]).tolist() == list(range(len(names)))
+        assert [found.id(name) for name in names] == list(range(len(names)))
         assert "nobody" not in found
 
 
@@ -51,7 +50,7 @@ def check_facts(ours: Facts, theirs: Facts) -> None:
 
 def check_index(folder: Path) -> None:
     """The index of a folder answers as one that is made of its facts in memory."""
-    store = FactStore(folder)
+    store = FactFolder(folder)
     facts, ours = store.facts(), open_index(store)
     theirs = GraphIndex.of(VisibleFacts.of(facts))
     assert (len(ours), ours.entities, ours.relations) == (

@@ -14,10 +14,8 @@ from growing_folders import NAMED, add, check_index, check_same, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatkgr.data.large.append import compact
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.store import FactStore
-from metatkgr.graph.stored import IndexGrowth
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import compact, ingest
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -82,15 +80,17 @@ def check_growth(told: Files, place: Path) -> None:
     ]
     whole = ingest(paths, place / "whole", NAMED)
     first = ingest(paths[:1], place / "grown", NAMED)
-    compact(place / "grown", index=IndexGrowth(wanted=True))
     added = repeated = 0
     for path in paths[1:]:
         done = add(path, place / "grown")
         added, repeated = added + done.added, repeated + done.repeated
         check_index(place / "grown")
     if told.squeeze:
-        compact(place / "grown", rows=2, index=IndexGrowth(compact=True, at_once=4))
-        assert not FactStore(place / "grown").manifest.index.layers  # type: ignore[union-attr]
+        compact(place / "grown", rows=2)
+        manifest = FactFolder(place / "grown").manifest
+        assert manifest.index is not None
+        assert manifest.index.covers == manifest.facts
+        assert manifest.entities.order.covers == manifest.entities.count
         check_index(place / "grown")
     check_same(place / "grown", place / "whole")
     assert first.facts + added == whole.facts

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from command_line import Run
 from metatkgr.data import sources
+from metatkgr.data.columns import Column
 from metatkgr.data.facts import Facts
-from metatkgr.data.large.columns import Column
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import ingest
 from metatkgr.data.readers import BadRowsError, ReadOptions, read_facts_with_report
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.file import write_world
@@ -51,7 +51,7 @@ def check_file(path: Path, rows: int, **choices: object) -> None:
         assert [file.name for file in path.parent.iterdir()] == [path.name], "nothing is left"
         return
     done = ingest([path], out, options, rows=rows)
-    check_same(FactStore(out).facts(), facts)
+    check_same(FactFolder(out).facts(), facts)
     assert done.report == report
     assert (done.facts, done.entities) == (len(facts), len(facts.entities))
 
@@ -111,7 +111,7 @@ def test_a_compressed_file_that_is_out_of_order(tmp_path: Path) -> None:
     path = tmp_path / "world.csv.gz"
     path.write_bytes(gzip.compress(head + b"".join([rest[i] for i in order] + rest[:500])))
     check_file(path, 200)
-    done = FactStore(tmp_path / "store")
+    done = FactFolder(tmp_path / "store")
     assert len(done) == 3000, "the 500 that came twice are there once"
 
 
@@ -124,7 +124,7 @@ def test_ids_and_vocabularies_beside_the_data(tmp_path: Path) -> None:
     (folder / "valid.txt").write_text("2\t0\t0\t7\n")
     ingest([folder], tmp_path / "store", rows=2)
     facts, _ = read_facts_with_report(folder)
-    check_same(FactStore(tmp_path / "store").facts(), facts)
+    check_same(FactFolder(tmp_path / "store").facts(), facts)
 
 
 def test_parts_are_read_in_order(tmp_path: Path) -> None:
@@ -133,14 +133,14 @@ def test_parts_are_read_in_order(tmp_path: Path) -> None:
     (folder / "part-2.csv").write_text("s,r,o,t\nb,knows,c,2\n")
     (folder / "part-1.csv").write_text("s,r,o,t\na,knows,b,1\n")
     ingest([folder], tmp_path / "store")
-    assert tuple(FactStore(tmp_path / "store").entities) == ("a", "b", "c")
+    assert tuple(FactFolder(tmp_path / "store").entities) == ("a", "b", "c")
 
 
 def test_names_are_found_and_unknown_ones_suggested(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text("s,r,o,t\nÅsa,knows,Bertil,1\n")
     ingest([path], tmp_path / "store")
-    names = FactStore(tmp_path / "store").entities
+    names = FactFolder(tmp_path / "store").entities
     assert names.id("Åsa") == 0
     assert names[1] == names[-1] == names.label(1) == "Bertil"
     assert "Bertil" in names
@@ -195,9 +195,9 @@ def test_a_damaged_folder_is_refused(damage: str, tmp_path: Path) -> None:
     elif damage == "about":
         about.write_text("{")
     else:
-        about.write_text(about.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(DataError, match=r"damaged|cannot read|version 2"):
-        FactStore(out)
+        about.write_text(about.read_text().replace('"version": 3', '"version": 1'))
+    with pytest.raises(DataError, match=r"damaged|cannot read|version 1"):
+        FactFolder(out)
 
 
 def test_what_cannot_be_ingested_is_named(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """Ten times the facts, the same memory (but for what pyarrow keeps of a row group)."""
     program = (
         "import sys\n"
-        "from metatkgr.data.large.ingest import ingest\n"
+        "from metatkgr.data.ingest import ingest\n"
         "ingest([sys.argv[1]], sys.argv[2], rows=1 << 17)\n"
         "lines = open('/proc/self/status').read().splitlines()\n"
         "print(next(int(x.split()[1]) / 1e3 for x in lines if x.startswith('VmHWM')))\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,16 +12,13 @@ import numpy as np
 import pytest
 from growing_folders import NAMED, add, check_index, check_same, write
 
-from metatkgr.data.large.append import append, compact
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.lock import only_appender
-from metatkgr.data.large.manifest import Layer, Manifest, layers_to_keep
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import append, compact, ingest
+from metatkgr.data.manifest import Manifest
 from metatkgr.data.readers import BadRowsError, ReadOptions
-from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.graph.mapped import GraphIndex
-from metatkgr.graph.stored import IndexGrowth, has_index, open_index
+from metatkgr.files import exclusive
+from metatkgr.graph.stored import open_index
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,7 +38,6 @@ def folder(tmp_path: Path) -> Path:
         "ann,likes,cleo,2020-01-03",
     )
     ingest([path], tmp_path / "facts")
-    compact(tmp_path / "facts", index=IndexGrowth(wanted=True))
     return tmp_path / "facts"
 
 
@@ -56,7 +51,7 @@ def test_what_comes_later_is_written_behind_the_end(folder: Path, tmp_path: Path
     assert (done.added, done.new_entities, done.new_relations) == (2, 3, 2)
     assert not done.rewritten
     assert (folder / "subject.safetensors").stat().st_ino == before["subject.safetensors"]
-    store = FactStore(folder)
+    store = FactFolder(folder)
     assert tuple(store.entities) == ("ann", "bob", "cleo", "dan", "a", "c")
     assert store.facts().time.tolist() == [0, 1, 1, 1, 3]
     from safetensors.numpy import load_file
@@ -76,11 +71,11 @@ def test_what_comes_later_is_written_behind_the_end(folder: Path, tmp_path: Path
 def test_earlier_times_number_the_steps_anew(
     folder: Path, tmp_path: Path, row: str, origin: str, steps: list[int]
 ) -> None:
-    reader = FactStore(folder)
+    reader = FactFolder(folder)
     was = [column.copy() for column in reader.read(0, 3)]
     done = add(write(tmp_path / "b.csv", row), folder)
     assert done.rewritten
-    facts = FactStore(folder).facts()
+    facts = FactFolder(folder).facts()
     assert facts.calendar.label(0) == origin
     assert facts.time.tolist() == steps
     check_index(folder)
@@ -122,7 +117,7 @@ def test_other_units_are_refused(
 
 def test_a_coarser_date_is_read_in_the_unit_of_the_folder(folder: Path, tmp_path: Path) -> None:
     assert add(write(tmp_path / "b.csv", "ann,knows,dan,2020-02"), folder).added == 1
-    facts = FactStore(folder).facts()
+    facts = FactFolder(folder).facts()
     assert facts.calendar.label(int(facts.time[-1])) == "2020-02-01"
     times = "2020-03-01T05:00", "2020-03-01T06:00"
     path = write(tmp_path / "c.csv", *(f"ann,knows,dan,{time}" for time in times))
@@ -136,7 +131,7 @@ def test_bad_rows_are_told_and_nothing_is_changed(folder: Path, tmp_path: Path) 
         add(path, folder)
     assert state(folder) == before
     assert add(path, folder, skip_bad_rows=True).report.total == 1
-    assert len(FactStore(folder)) == 4
+    assert len(FactFolder(folder)) == 4
 
 
 def test_intervals_reach_to_the_end_of_their_file_or_of_the_clip_range(tmp_path: Path) -> None:
@@ -169,53 +164,45 @@ def test_ids_follow_their_vocabulary(tmp_path: Path) -> None:
     assert append([data], tmp_path / "facts").new_entities == 2
     put("dan\t0\nbob\t1\n", "0\t0\t1\t8\n")
     assert append([data], tmp_path / "facts").new_entities == 0
-    facts = FactStore(tmp_path / "facts").facts()
+    facts = FactFolder(tmp_path / "facts").facts()
     assert tuple(facts.entities) == ("ann", "bob", "cleo", "dan")
     assert facts.subject.tolist() == [0, 1, 2, 3]
 
 
-def test_names_that_share_half_a_digest_are_told_apart(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from metatkgr.data.large import names, store
-
-    whole = names.digests
-
-    def few(texts: list[bytes]) -> np.ndarray:
-        found = whole(texts)
-        found[:, 0] %= 2
-        return found
-
-    for module in (names, store):
-        monkeypatch.setattr(module, "digests", few)
-    ingest([tmp_path / "first.csv"], tmp_path / "other")
-    path = write(tmp_path / "b.csv", *(f"ann,knows,n{i},2020-01-05" for i in range(9)))
-    for _ in range(2):
-        append([path], tmp_path / "other", rows=2)
-    found = FactStore(tmp_path / "other").entities
-    assert [found.id(name) for name in found] == list(range(12))
-    assert "n10" not in found
+def test_names_that_came_later_are_looked_up_too(folder: Path, tmp_path: Path) -> None:
+    """Also while the order on disk does not cover them, and when names begin alike."""
+    many = [f"n{i}" for i in range(40)]
+    path = write(tmp_path / "b.csv", *(f"ann,knows,{name},2020-01-05" for name in many))
+    append([path], folder, rows=2)
+    append([write(tmp_path / "c.csv", "n1,knows,n1\u00e9,2020-01-06")], folder)
+    names = FactFolder(folder).entities
+    assert FactFolder(folder).manifest.entities.order.covers == 43
+    assert [names.id(name) for name in names] == list(range(44))
+    assert names.id("n1\u00e9") == 43
+    assert not {"n", "n10x", "n40", "", "zz"} & set(names)
+    assert not any(name in names for name in ("n", "n10x", "n40", "", "zz"))
 
 
 def test_a_second_append_is_refused_while_the_first_is_at_work(
     folder: Path, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "b.csv", "ann,knows,dan,2020-02-01")
-    with only_appender(folder), pytest.raises(DataError, match="another process is appending"):
+    first = exclusive(folder / ".appending", DataError("busy"))
+    with first, pytest.raises(DataError, match="another process is appending"):
         add(path, folder)
     assert add(path, folder).added == 1
 
 
 def test_a_reader_stays_where_it_was(folder: Path, tmp_path: Path) -> None:
     """Also one that looks its index up after the folder has grown."""
-    reader = FactStore(folder)
+    reader = FactFolder(folder)
     facts, names = reader.facts(), reader.entities
     before = facts.time.copy(), tuple(names)
     add(write(tmp_path / "b.csv", "dan,meets,eve,2020-01-07"), folder)
     assert np.array_equal(facts.time, before[0])
     assert (len(reader), tuple(names), "dan" in names) == (3, before[1], False)
     assert open_index(reader).entities == 3
-    assert FactStore(folder).entities.id("dan") == 3
+    assert FactFolder(folder).entities.id("dan") == 3
 
 
 def test_who_opens_it_while_it_grows_finds_a_whole_folder(folder: Path, tmp_path: Path) -> None:
@@ -228,7 +215,7 @@ def test_who_opens_it_while_it_grows_finds_a_whole_folder(folder: Path, tmp_path
     with ThreadPoolExecutor(1) as pool:
         work = pool.submit(lambda: [add(file, folder) for file in files])
         while not work.done():
-            store = FactStore(folder)
+            store = FactFolder(folder)
             facts = store.facts()
             try:
                 index = open_index(store)
@@ -242,48 +229,30 @@ def test_who_opens_it_while_it_grows_finds_a_whole_folder(folder: Path, tmp_path
             assert int(max(facts.subject.max(), facts.object.max())) == len(facts.entities) - 1
         assert sum(done.rewritten for done in work.result()) >= 3
     assert len(seen) > 1
-    assert len(FactStore(folder)) == 12
+    assert len(FactFolder(folder)) == 12
 
 
-def test_small_layers_become_one_and_few_are_left(folder: Path, tmp_path: Path) -> None:
+def test_what_the_index_and_the_order_do_not_cover_is_little(folder: Path, tmp_path: Path) -> None:
+    kept = 0
     for day in range(1, 31):
-        row = f"n{day % 7},knows,n{day},2020-03-{day:02}"
-        add(write(tmp_path / "b.csv", row), folder)
-    manifest = FactStore(folder).manifest
-    assert manifest.index is not None
-    assert manifest.entities is not None
-    assert 1 <= len(manifest.index.layers) <= 3
+        before = FactFolder(folder).manifest
+        add(write(tmp_path / "b.csv", f"n{day % 7},knows,n{day},2020-03-{day:02}"), folder)
+        after = FactFolder(folder).manifest
+        assert after.index is not None
+        for covers, count in (
+            (after.index.covers, after.facts),
+            (after.entities.order.covers, after.entities.count),
+        ):
+            assert 8 * (count - covers) <= count
+        kept += after.index == before.index
+        check_index(folder)
+    assert 15 < kept < 30, "it is written anew now and then"
+    assert len(list(folder.iterdir())) < 20, "what was replaced is gone"
+    compact(folder)
+    after = FactFolder(folder).manifest
+    assert after.index is not None
+    assert (after.index.covers, after.entities.order.covers) == (33, after.entities.count)
     check_index(folder)
-    for parts in ((manifest.index.base, *manifest.index.layers), manifest.entities.lookups):
-        sizes = [part.size for part in parts]
-        assert all(a >= 4 * b for a, b in pairwise(sizes))
-    assert len(list(folder.iterdir())) < 25, "what was replaced is gone"
-
-
-def test_what_is_kept_as_it_is() -> None:
-    layers = [Layer(0, 1000), Layer(1, 100), Layer(2, 10)]
-    assert [layers_to_keep(layers, size) for size in (2, 3, 20, 300)] == [3, 2, 1, 0]
-    assert layers_to_keep([], 5) == 0
-
-
-def test_without_the_index_the_folder_has_none_afterwards(folder: Path, tmp_path: Path) -> None:
-    append([write(tmp_path / "b.csv", "ann,knows,dan,2020-02-01")], folder)
-    assert not has_index(FactStore(folder))
-    with pytest.raises(DataError, match="no index of links"):
-        open_index(FactStore(folder))
-
-
-def test_an_index_of_other_facts_is_not_gone_on_with(tmp_path: Path) -> None:
-    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    ingest([write(one, "a,r,b,1")], tmp_path / "one")
-    ingest([write(two, "a,r,b,1", "c,r,d,2")], tmp_path / "two")
-    index = GraphIndex.of(VisibleFacts.of(FactStore(tmp_path / "two").facts()))
-    index.save(tmp_path / "one" / "index.safetensors")
-    with pytest.raises(DataError, match="index of other facts; remove it"):
-        add(two, tmp_path / "one")
-    assert not FactStore(tmp_path / "one").manifest.grown
-    (tmp_path / "one" / "index.safetensors").unlink()
-    assert add(two, tmp_path / "one").added == 1
 
 
 @pytest.mark.parametrize(
@@ -293,9 +262,10 @@ def test_an_index_of_other_facts_is_not_gone_on_with(tmp_path: Path) -> None:
         ('"columns": 0', '"columns": 9'),
         ('"count": 3', '"count": 2'),
         ('"facts": 3', '"facts": 4'),
-        ('"version": 2', '"version": 3'),
+        ('"version": 3', '"version": 2'),
         ('"appends"', '"other"'),
-        ('"index": [', '"index": [[], '),
+        ('"index": {', '"index": [], "other": {'),
+        ('"covers": 3', '"covers": 4'),
     ],
 )
 def test_a_damaged_manifest_is_refused(folder: Path, old: str, new: str) -> None:
@@ -303,8 +273,10 @@ def test_a_damaged_manifest_is_refused(folder: Path, old: str, new: str) -> None
     text = about.read_text()
     assert old in text
     about.write_text(text.replace(old, new))
-    with pytest.raises(DataError, match=r"damaged|cannot read|version 3"):
-        FactStore(folder)
+    with pytest.raises(
+        DataError, match=r"damaged|cannot read|version 2, this program reads version 3"
+    ):
+        FactFolder(folder)
 
 
 def test_what_cannot_be_appended_is_named(folder: Path, tmp_path: Path) -> None:

@@ -71,29 +71,35 @@ class TableWriter:
     """Writes columns of known length, any part of any of them at any time.
 
     Args:
-        path: the file; it should be a temporary name (see ``files.atomic_path``).
-        lengths: how many int64 each column holds.
+        path: the file; nobody should know of it before it is complete.
+        columns: how many values of which type each column holds; wide types first, so that every
+            value lies where a processor likes it.
         about: what the file says about itself.
     """
 
     def __init__(
-        self, path: str | Path, lengths: Mapping[str, int], about: Mapping[str, str]
+        self,
+        path: str | Path,
+        columns: Mapping[str, tuple[int, npt.DTypeLike]],
+        about: Mapping[str, str],
     ) -> None:
-        dtype = np.dtype("<i8")
-        header = _header(lengths, dict.fromkeys(lengths, dtype), about)
+        self._dtypes = {name: np.dtype(dtype) for name, (_, dtype) in columns.items()}
+        lengths = {name: length for name, (length, _) in columns.items()}
+        header = _header(lengths, self._dtypes, about)
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
         self._file.write(struct.pack("<Q", len(header)) + header)
         self._start: dict[str, int] = {}
         at = 8 + len(header)
         for name, length in lengths.items():
             self._start[name] = at
-            at += length * dtype.itemsize
+            at += length * self._dtypes[name].itemsize
         self._file.truncate(at)
 
     def write(self, name: str, position: int, values: Array) -> None:
         """Put ``values`` at ``position`` of a column."""
-        self._file.seek(self._start[name] + 8 * position)
-        self._file.write(np.ascontiguousarray(values, np.dtype("<i8")).data)
+        dtype = self._dtypes[name]
+        self._file.seek(self._start[name] + dtype.itemsize * position)
+        self._file.write(np.ascontiguousarray(values, dtype).data)
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +110,12 @@ class TableWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        try:
+            if error is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
 
 
 def _column_header(length: int, dtype: np.dtype[Any]) -> bytes:

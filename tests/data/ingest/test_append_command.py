@@ -12,21 +12,20 @@ import pytest
 from growing_folders import check_same, write
 
 from command_line import Run
-from metatkgr.data.large.append import compact
-from metatkgr.data.large.ingest import ingest
-from metatkgr.data.large.manifest import Manifest
-from metatkgr.data.large.store import FactStore
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import ingest
+from metatkgr.data.manifest import Manifest
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.file import write_world
 from metatkgr.graph.layers import GrowingIndex
-from metatkgr.graph.stored import IndexGrowth, open_index
+from metatkgr.graph.stored import open_index
 
 
 def test_the_command_line(tmp_path: Path, run: Run) -> None:
     write_world(tmp_path / "world.csv", WorldSettings(facts=2000))
     head, *lines = (tmp_path / "world.csv").read_text().splitlines()
-    cuts = [lines[:1700], lines[1700:1900], [*lines[1900:], lines[5]]]
+    cuts = [lines[:1850], lines[1850:1950], [*lines[1950:], lines[5]]]
     for number, part in enumerate(cuts):
         (tmp_path / f"{number}.csv").write_text("\n".join([head, *part]) + "\n")
     grown, whole = tmp_path / "grown", tmp_path / "world"
@@ -34,13 +33,13 @@ def test_the_command_line(tmp_path: Path, run: Run) -> None:
     assert run("data", "ingest", tmp_path / "0.csv", "--out", grown, "--index").code == 0
     done = run("data", "ingest", tmp_path / "1.csv", tmp_path / "2.csv", "--append", grown)
     assert done.code == 0, done.err
-    assert "300 facts added, 1 repeated ones left out" in " ".join(done.out.split())
+    assert "150 facts added, 1 repeated ones left out" in " ".join(done.out.split())
     again = run("data", "ingest", tmp_path / "2.csv", "--append", grown, "--json", "-")
     assert json.loads(again.out)["added"] == 0
     manifest = Manifest.load(grown)
     replace(manifest, name="world").save(grown)
     check_same(grown, whole)
-    someone = FactStore(whole).entities[3]
+    someone = FactFolder(whole).entities[3]
     for command, words in (
         (("data", "stats"), ()),
         (("evaluate",), ("--model", "recurrency")),
@@ -53,11 +52,11 @@ def test_the_command_line(tmp_path: Path, run: Run) -> None:
             each.pop("seconds", None)
         assert told[0] == told[1]
     assert manifest.index is not None
-    assert manifest.index.layers
+    assert manifest.index.covers == 1850
     squeezed = run("data", "ingest", "--append", grown, "--compact")
     assert squeezed.code == 0, squeezed.err
-    assert "links" in squeezed.out
-    assert "parts" not in squeezed.out
+    assert "the index of links covers all facts" in " ".join(squeezed.out.split())
+    assert Manifest.load(grown).index.covers == 2000  # type: ignore[union-attr]
     check_same(grown, whole)
 
 
@@ -89,7 +88,7 @@ def test_a_training_on_a_grown_folder_is_that_on_the_whole(tmp_path: Path, run: 
         (tmp_path / "1.csv", "--append", grown),
     ):
         assert run("data", "ingest", *words).code == 0
-    assert isinstance(open_index(FactStore(grown)), GrowingIndex)
+    assert isinstance(open_index(FactFolder(grown)), GrowingIndex)
     told = []
     for place in (grown, whole):
         out = tmp_path / f"run-{place.name}"
@@ -106,9 +105,8 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
     """The same facts are appended to ten times the facts in the same memory."""
     program = (
         "import sys\n"
-        "from metatkgr.data.large.append import append\n"
-        "from metatkgr.graph.stored import IndexGrowth\n"
-        "append([sys.argv[1]], sys.argv[2], rows=1 << 17, index=IndexGrowth(at_once=1 << 17))\n"
+        "from metatkgr.data.ingest import append\n"
+        "append([sys.argv[1]], sys.argv[2], rows=1 << 17)\n"
         "lines = open('/proc/self/status').read().splitlines()\n"
         "print(next(int(x.split()[1]) / 1e3 for x in lines if x.startswith('VmHWM')))\n"
     )
@@ -121,9 +119,8 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
         path, out = tmp_path / f"{facts}.parquet", tmp_path / f"facts-{facts}"
         write_world(path, WorldSettings(facts=facts), row_group=100_000)
         ingest([path], out, ReadOptions(unit="day"))
-        compact(out, index=IndexGrowth(wanted=True))
         words = [sys.executable, "-c", program, str(late), str(out)]
         done = subprocess.run(words, check=True, capture_output=True, text=True)
         peaks.append(float(done.stdout))
-        assert open_index(FactStore(out)).entities > 5000
+        assert open_index(FactFolder(out)).entities > 5000
     assert peaks[1] < 1.2 * peaks[0], f"{peaks} MB"

@@ -1,0 +1,140 @@
+"""``dataset.json``: what a folder of facts holds, and in which of its files.
+
+It is written last and replaced as a whole, so it is what decides: a file may be longer than it says
+(an append was interrupted) and files may lie about that it does not name. Files that an append
+replaces have its number behind their name: ``subject-3.safetensors``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from metatkgr.data.calendar import Calendar
+from metatkgr.errors import DataError
+from metatkgr.files import read_json, write_json
+
+__all__ = ["ABOUT", "AGAIN", "COLUMNS", "INDEX", "KINDS", "Manifest", "Names", "Part", "numbered"]
+
+ABOUT = "dataset.json"
+COLUMNS = ("subject", "relation", "object", "time")
+KINDS = ("entities", "relations")
+INDEX = "index.safetensors"
+AGAIN = "make it again with 'metatkgr data ingest'"
+_FORMAT, _VERSION = "metatkgr facts", 3
+
+
+def numbered(name: str, number: int) -> str:
+    """The name of a file with the number of its append; 0: as ``ingest`` wrote it."""
+    stem, dot, ending = name.partition(".")
+    return f"{stem}-{number}{dot}{ending}" if number else name
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file that is made of the first so many facts or names; those that came later are few."""
+
+    number: int
+    """Of the append that wrote it."""
+    covers: int
+    """How many facts or names it is made of."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """A vocabulary."""
+
+    count: int
+    order: Part
+    """The ids in the order of their names, by which an id is looked up."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of ``dataset.json``."""
+
+    name: str
+    facts: int
+    steps: int
+    calendar: Calendar
+    entities: Names
+    relations: Names
+    columns: int = 0
+    """The number of the files of the columns."""
+    index: Part | None = None
+    """The index of links; None: its keys would not fit into 63 bits."""
+    appends: int = 0
+    """How many there were."""
+
+    @classmethod
+    def empty(cls, name: str, calendar: Calendar) -> Manifest:
+        """Of a folder that holds nothing yet."""
+        nobody = Names(0, Part(0, 0))
+        return cls(name, 0, 0, calendar, nobody, nobody, appends=-1)
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read ``dataset.json``.
+
+        Raises:
+            DataError: it is something else, or damaged, or of another version.
+        """
+        path = folder / ABOUT
+        try:
+            about = read_json(path)
+        except DataError as error:
+            raise DataError(f"cannot read what {folder} holds: {error}; {AGAIN}") from error
+        try:
+            if about["format"] != _FORMAT:
+                raise DataError(f"{folder} is no folder of facts; {AGAIN}")
+            if about["version"] != _VERSION:
+                told = str(about["version"])[:80]
+                raise DataError(
+                    f"{folder} is of version {told}, this program reads version {_VERSION}; {AGAIN}"
+                )
+            facts = _count(about["facts"])
+            return cls(
+                str(about["name"]),
+                facts,
+                _count(about["steps"]),
+                Calendar(str(about["unit"]), int(about["origin"]), int(about["stride"])),
+                _names(about["entities"]),
+                _names(about["relations"]),
+                columns=_count(about["columns"]),
+                index=None if about["index"] is None else _part(about["index"], facts),
+                appends=_count(about["appends"]),
+            )
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+            raise DataError(f"{path} is damaged ({str(error)[:200]}); {AGAIN}") from error
+
+    def save(self, folder: Path) -> None:
+        """Write ``dataset.json``; it is the old one or this one, whatever happens."""
+        about = asdict(self)
+        calendar = about.pop("calendar")
+        write_json(folder / ABOUT, {"format": _FORMAT, "version": _VERSION, **about, **calendar})
+
+    def files(self) -> set[str]:
+        """The names of all files that belong to the folder."""
+        found = {ABOUT, *(numbered(f"{name}.safetensors", self.columns) for name in COLUMNS)}
+        for kind, names in zip(KINDS, (self.entities, self.relations), strict=True):
+            found |= {f"{kind}-text", f"{kind}-end", numbered(f"{kind}-order", names.order.number)}
+        return found if self.index is None else found | {numbered(INDEX, self.index.number)}
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
+        raise ValueError(f"{str(value)[:80]!r} is no number of things")
+    return value
+
+
+def _part(content: Any, most: int) -> Part:
+    found = Part(_count(content["number"]), _count(content["covers"]))
+    if found.covers > most:
+        raise ValueError(f"{found.covers:,} of {most:,}")
+    return found
+
+
+def _names(content: Any) -> Names:
+    count = _count(content["count"])
+    return Names(count, _part(content["order"], count))
