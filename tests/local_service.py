@@ -19,9 +19,9 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
 from metatkgr.models import create
 from metatkgr.serving.app import create_app
+from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.quality import Quality, QualitySettings
 from metatkgr.serving.service import Service
-from metatkgr.serving.settings import ServiceSettings
 
 
 def started(facts: Facts, where: str | Path, **how: float) -> Service:

@@ -11,7 +11,6 @@ import metatkgr.forecasting.store
 import metatkgr.graph.stored
 import metatkgr.models
 import metatkgr.serving.app
-import metatkgr.serving.start
 import metatkgr.training.estimator  # noqa: F401
 from metatkgr.data.facts import Facts
 from metatkgr.data.world import simulate

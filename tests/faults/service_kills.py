@@ -33,9 +33,9 @@ def serve_from(store: str, told: str) -> None:
     import torch
 
     from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.serving.app import serve
+    from metatkgr.serving.limits import ServiceSettings
     from metatkgr.serving.service import Service
-    from metatkgr.serving.settings import ServiceSettings
-    from metatkgr.serving.start import serve
 
     torch.set_num_threads(1)
     forecaster = Forecaster.of("paths", small_world())

@@ -21,7 +21,7 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError, UnknownNameError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import SIDES, Forecaster
-from metatkgr.forecasting.relations import next_relations
+from metatkgr.forecasting.ranking import next_relations
 from metatkgr.models import create
 
 GUESS = Calibration("table")
@@ -62,7 +62,7 @@ def test_a_newcomer_is_forecast_without_training() -> None:
     assert second.text == (
         "another linked by plays for to FC Ost is also linked by it to SV West: Bo"
     )
-    assert [fact.to_json() for fact in second.facts] == [
+    assert [list(fact) for fact in second.facts] == [
         ["Cy", "plays for", "FC Ost", "2018-03-10"],
         ["Bo", "plays for", "FC Ost", "2018-03-05"],
         ["Bo", "plays for", "SV West", "2018-03-07"],
@@ -229,7 +229,7 @@ def test_facts_come_in_many_forms(form: str) -> None:
     forecaster = club()
     observed = forecaster.observe(given)
     assert observed.accepted == (1 if form == "one tuple" else 2)
-    assert forecaster.timeline("Cy")[0].to_json() == list(rows[0])
+    assert forecaster.timeline("Cy")[0] == rows[0]
 
 
 def test_search_finds_exact_then_prefix_then_part_then_nearly() -> None:

@@ -14,11 +14,12 @@ import sqlalchemy as sa
 
 import postgres_server
 from metatkgr.errors import DataError
-from metatkgr.forecasting.store import Added, FactRow, FactStore, StoreError, store_url
+from metatkgr.forecasting.store import Added, FactStore, StoreError, store_url
+from metatkgr.forecasting.views import FactView
 
-ONE = FactRow("Tarn", "plays for", "Ostermark", "2018-03-05")
-TWO = FactRow("Dairy", "sponsors", "Ostermark", "2018-03-12")
-EARLY = FactRow("Tarn", "plays for", "Velden", "1990-01-01")
+ONE = FactView("Tarn", "plays for", "Ostermark", "2018-03-05")
+TWO = FactView("Dairy", "sponsors", "Ostermark", "2018-03-12")
+EARLY = FactView("Tarn", "plays for", "Velden", "1990-01-01")
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +93,9 @@ def test_a_bad_fact_is_refused_with_all_that_came_with_it(
 
 def test_names_of_any_length_and_script_are_kept_exactly(where: str) -> None:
     odd = [
-        FactRow("x" * 10_000, "r", "'; DROP TABLE metatkgr_fact; --", "1"),
-        FactRow(" 東京 \N{PILE OF POO}", "r\n", "<script>", "1"),
-        FactRow("x" * 10_001, "r", "%s :name", "1"),
+        FactView("x" * 10_000, "r", "'; DROP TABLE metatkgr_fact; --", "1"),
+        FactView(" 東京 \N{PILE OF POO}", "r\n", "<script>", "1"),
+        FactView("x" * 10_001, "r", "%s :name", "1"),
     ]
     with FactStore(where) as store:
         store.add(odd)
@@ -105,7 +106,7 @@ def test_a_reader_misses_nothing_while_several_write(where: str) -> None:
     writers, each = 4, 25
     stop = threading.Event()
     seen: list[int] = []
-    words: list[FactRow] = []
+    words: list[FactView] = []
 
     def read() -> None:
         with FactStore(where) as store:
@@ -120,7 +121,7 @@ def test_a_reader_misses_nothing_while_several_write(where: str) -> None:
         with FactStore(where) as store:
             for i in range(each):
                 store.add(
-                    [FactRow(f"{number}", "r", f"{i}", "1"), FactRow("same", "r", f"{i}", "1")]
+                    [FactView(f"{number}", "r", f"{i}", "1"), FactView("same", "r", f"{i}", "1")]
                 )
 
     FactStore(where).close()

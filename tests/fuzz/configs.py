@@ -15,7 +15,7 @@ from metatkgr.cli.reading import Reading
 from metatkgr.data.shots import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.models import available, create
-from metatkgr.serving.settings import Limits, ServiceSettings
+from metatkgr.serving.limits import Limits, ServiceSettings
 from metatkgr.training.tuned import keep_tuned, tuned_settings
 
 _NUMBERS = ["0", "1", "-1", "2", "3", "64", "1e-3", "0.5", "1e9", "nan", "inf", "-0.0", "1e400"]

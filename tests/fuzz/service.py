@@ -18,8 +18,8 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.app import create_app
+from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.service import Service
-from metatkgr.serving.settings import ServiceSettings
 
 _MOST = 2000
 _state: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from metatkgr.files import read_json, read_toml
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
-from metatkgr.serving.settings import Limits
+from metatkgr.serving.limits import Limits
 from metatkgr.training.checkpoint import check_fit, check_optimiser, read_tensors, write_tensors
 from metatkgr.training.runs import load_config
 from metatkgr.training.trace import Trace, read_trace

@@ -217,8 +217,8 @@ def service_app(forecaster: Any, store: Path, model: str) -> Any:
     """The application of a service that has read its store."""
     from metatkgr.forecasting.store import FactStore
     from metatkgr.serving.app import create_app
+    from metatkgr.serving.limits import ServiceSettings
     from metatkgr.serving.service import Service
-    from metatkgr.serving.settings import ServiceSettings
 
     service = Service(forecaster, FactStore(store), model=model)
     service.start()

@@ -19,7 +19,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.serving.app import create_app
-from metatkgr.serving.settings import Limits, ServiceSettings, is_loopback, read_token
+from metatkgr.serving.limits import Limits, ServiceSettings, is_loopback, read_token
 
 TOKEN = "a-token-of-some-length"
 NEW = "Zoltan Newcomer"
@@ -368,9 +368,9 @@ def test_quality_is_measured_once_and_kept(world: Facts, tmp_path: Path) -> None
     first.start()
     first._thread.join()
     report = first.report()
-    assert report["status"] == "ready"
-    assert [model["name"] for model in report["models"]] == ["paths", "recurrency"]
-    assert sum(span["queries"] for span in report["spans"]) >= report["questions"] == 60
+    assert report.status == "ready"
+    assert [model.name for model in report.models] == ["paths", "recurrency"]
+    assert sum(span.queries for span in report.spans) >= report.questions == 60
     again = measured(world)
     again._cache = cache
     again.start()

@@ -12,8 +12,8 @@ import pytest
 
 from local_service import app_of, listening
 from metatkgr.data.facts import Facts
+from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.schemas import FactIn
-from metatkgr.serving.settings import ServiceSettings
 
 TOKEN = "0123456789abcdef-token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}

@@ -12,7 +12,7 @@ import pytest
 import browser as system_browser
 from local_service import app_of, listening
 from metatkgr.data.facts import Facts
-from metatkgr.serving.settings import ServiceSettings
+from metatkgr.serving.limits import ServiceSettings
 
 if reason := system_browser.why_not():
     pytest.skip(reason, allow_module_level=True)

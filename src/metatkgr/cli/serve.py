@@ -87,9 +87,9 @@ def serve(
         raise SettingsError(f"{error.name} is absent: pip install 'metatkgr[serve]'") from None
     from metatkgr.forecasting.forecaster import Forecaster
     from metatkgr.forecasting.store import FactStore
+    from metatkgr.serving.app import serve as start
+    from metatkgr.serving.limits import Limits, ServiceSettings, read_token
     from metatkgr.serving.service import Service
-    from metatkgr.serving.settings import Limits, ServiceSettings, read_token
-    from metatkgr.serving.start import serve as start
     from metatkgr.training.opening import open_model
 
     console = console_for(None)

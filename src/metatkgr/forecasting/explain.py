@@ -8,14 +8,14 @@ from metatkgr.forecasting.graph import Snapshot
 from metatkgr.forecasting.views import FactView, Reason
 from metatkgr.models.base import Clue
 
-__all__ = ["Wording"]
+__all__ = ["Verbaliser"]
 
 _NAMED = 3
 """So many others are named one by one."""
 
 
-class Wording:
-    """The words of a snapshot's ids.
+class Verbaliser:
+    """Puts ids of a snapshot, facts and explanations into words.
 
     Args:
         snapshot: whose vocabularies and calendar are used.

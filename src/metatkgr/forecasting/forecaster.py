@@ -16,12 +16,11 @@ from metatkgr.data.tasks import Queries
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.engine import Engine
-from metatkgr.forecasting.explain import Wording
+from metatkgr.forecasting.explain import Verbaliser
 from metatkgr.forecasting.graph import LiveGraph, Snapshot
 from metatkgr.forecasting.incoming import checked_name, checked_rows, checked_step, rows_of
 from metatkgr.forecasting.names import search_names
-from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts
-from metatkgr.forecasting.relations import next_relations
+from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts, next_relations
 from metatkgr.forecasting.views import FactView, Forecast, Forecasts, Match, Observed, Reason
 from metatkgr.models.base import Model
 from metatkgr.training.opening import OpenModel, open_model
@@ -215,21 +214,21 @@ class Forecaster:
             else:
                 found = best_candidates(ask, snapshot, who, asked, moments, top)
             reasons = self._reasons(snapshot, who, found) if explain else [()] * len(found)
-        wording = Wording(snapshot)
+        words = Verbaliser(snapshot)
         query = {
             "entity": snapshot.entities.name(who),
             "label": snapshot.entities.label(who),
-            "relation": None if asked is None else wording.relation(asked),
+            "relation": None if asked is None else words.relation(asked),
             "side": None if asked is None else side,
-            "at": wording.date(step),
-            "until": wording.date(step + length - 1),
+            "at": words.date(step),
+            "until": words.date(step + length - 1),
             "horizon": horizon,
             "top": top,
             "model": self.model.name,
             "shots": self.shots,
         }
         forecasts = tuple(
-            self._forecast(wording, candidate, rank, why)
+            self._forecast(words, candidate, rank, why)
             for rank, (candidate, why) in enumerate(zip(found, reasons, strict=True), 1)
         )
         return Forecasts(query, forecasts, calibration.about())
@@ -269,9 +268,9 @@ class Forecaster:
         """All facts of an entity, oldest first."""
         snapshot = self._snapshot()
         who = self._entity(snapshot, entity)
-        wording = Wording(snapshot)
+        words = Verbaliser(snapshot)
         links = snapshot.links(who).T.tolist()
-        return [wording.fact(who, relation, other, step) for relation, other, step in links]
+        return [words.fact(who, relation, other, step) for relation, other, step in links]
 
     # Inside
 
@@ -295,22 +294,22 @@ class Forecaster:
         entity, relation, time, answer = np.ascontiguousarray(columns.reshape(-1, 4).T)
         queries = Queries(entity, relation, time)
         clues = self._engine.reasons(queries, torch.from_numpy(answer))
-        wording = Wording(snapshot)
+        words = Verbaliser(snapshot)
         return [
-            tuple(wording.reason(who, c.relation, c.entity, clue) for clue in some)
+            tuple(words.reason(who, c.relation, c.entity, clue) for clue in some)
             for c, some in zip(found, clues, strict=True)
         ]
 
     def _forecast(
-        self, wording: Wording, candidate: Candidate, rank: int, reasons: tuple[Reason, ...]
+        self, words: Verbaliser, candidate: Candidate, rank: int, reasons: tuple[Reason, ...]
     ) -> Forecast:
-        names, base = wording.snapshot.entities, len(self._trained_on.relations)
+        names, base = words.snapshot.entities, len(self._trained_on.relations)
         return Forecast(
             entity=names.name(candidate.entity),
             label=names.label(candidate.entity),
-            relation=wording.relation(candidate.relation),
+            relation=words.relation(candidate.relation),
             side=SIDES[candidate.relation >= base],
-            at=wording.date(candidate.step),
+            at=words.date(candidate.step),
             score=candidate.score,
             probability=candidate.probability,
             rank=rank,

@@ -81,9 +81,6 @@ def _row(row: Any, number: int) -> Row:
             )
         return row["subject"], row["relation"], row["object"], row["time"]
     if not isinstance(row, (tuple, list)):
-        views = [getattr(row, key, None) for key in _KEYS]
-        if all(view is not None for view in views):
-            return views[0], views[1], views[2], views[3]
         raise DataError(f"fact {number} is a {type(row).__name__}, not a tuple or a dictionary")
     if len(row) != 4:
         raise DataError(

@@ -25,8 +25,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.forecasting.views import FactView
 
-__all__ = ["Added", "FactRow", "FactStore", "StoreError", "StoredFact", "store_url"]
+__all__ = ["Added", "FactStore", "StoreError", "StoredFact", "store_url"]
 
 VERSION = 1
 """Of the tables below; a store of another version is refused."""
@@ -67,20 +68,11 @@ class StoreError(MetaTKGRError):
     """The database cannot be reached, or does not answer as it should."""
 
 
-class FactRow(NamedTuple):
-    """One fact in words."""
-
-    subject: str
-    relation: str
-    object: str
-    time: str
-
-
 class StoredFact(NamedTuple):
     """One fact of the store."""
 
     sequence: int
-    fact: FactRow
+    fact: FactView
 
 
 @dataclass(frozen=True)
@@ -177,7 +169,7 @@ class FactStore:
 
     def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
         """Facts with a number above ``sequence``, in the order of their numbers."""
-        columns = [_facts.c[name] for name in FactRow._fields]
+        columns = [_facts.c[name] for name in FactView._fields]
         wanted = (
             sa.select(_facts.c.sequence, *columns)
             .where(_facts.c.sequence > sequence)
@@ -185,7 +177,7 @@ class FactStore:
             .limit(limit)
         )
         with self._connection() as connection:
-            found = [StoredFact(n, FactRow(*words)) for n, *words in connection.execute(wanted)]
+            found = [StoredFact(n, FactView(*words)) for n, *words in connection.execute(wanted)]
         for n, fact in found:
             if not all(isinstance(text, str) for text in fact):
                 raise StoreError(f"the store {self.name} is damaged: its fact {n} is not of texts")
@@ -257,21 +249,21 @@ class FactStore:
         return StoreError(f"the store {self.name} does not answer: {reason}")
 
 
-def _checked(fact: Sequence[str]) -> FactRow:
+def _checked(fact: Sequence[str]) -> FactView:
     """A fact whose texts any database can hold."""
-    if not isinstance(fact, (tuple, list)) or len(fact) != len(FactRow._fields):
+    if not isinstance(fact, (tuple, list)) or len(fact) != len(FactView._fields):
         raise DataError(f"a fact is (subject, relation, object, time), not {fact!r}")
-    for what, text in zip(FactRow._fields, fact, strict=True):
+    for what, text in zip(FactView._fields, fact, strict=True):
         if not isinstance(text, str):
             raise DataError(f"a fact's {what} is a text, not {text!r}")
         if not text.strip():
             raise DataError(f"a fact's {what} is empty")
         if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
             raise DataError(f"a fact's {what} holds a character that is none: {text!a}")
-    return FactRow(*fact)
+    return FactView(*fact)
 
 
-def _digest(fact: FactRow) -> str:
+def _digest(fact: FactView) -> str:
     return hashlib.sha256(json.dumps(fact).encode()).hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 __all__ = ["FactView", "Forecast", "Forecasts", "Match", "Observed", "Reason"]
 
 
-@dataclass(frozen=True)
-class FactView:
-    """A fact as a person writes it."""
+_DESCRIBED = {"use_attribute_docstrings": True}
+"""For the service: OpenAPI describes the fields below by the texts under them."""
+
+
+class FactView(NamedTuple):
+    """A fact as a person writes it; in JSON ``[subject, relation, object, time]``."""
 
     subject: str
     relation: str
     object: str
     time: str
 
-    def to_json(self) -> list[str]:
-        """``[subject, relation, object, time]``."""
-        return [self.subject, self.relation, self.object, self.time]
-
 
 @dataclass(frozen=True)
 class Match:
     """An entity found by :meth:`Forecaster.search`."""
 
+    __pydantic_config__ = _DESCRIBED
     name: str
     label: str
     """What to show a person; the name, where there is no better one."""
@@ -45,6 +45,7 @@ class Match:
 class Observed:
     """What came of observing some facts."""
 
+    __pydantic_config__ = _DESCRIBED
     accepted: int
     """Facts that were not known before."""
     duplicates: int
@@ -57,6 +58,7 @@ class Observed:
 class Reason:
     """Something visible that speaks for a forecast."""
 
+    __pydantic_config__ = _DESCRIBED
     kind: str
     """'repeat', 'contact', 'path', 'frequency', 'fact', 'vectors', …"""
     weight: float
@@ -66,16 +68,12 @@ class Reason:
     text: str
     """A plain sentence."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        facts = [fact.to_json() for fact in self.facts]
-        return {"kind": self.kind, "weight": self.weight, "facts": facts, "text": self.text}
-
 
 @dataclass(frozen=True)
 class Forecast:
     """One candidate and how likely it is."""
 
+    __pydantic_config__ = _DESCRIBED
     entity: str
     """The name of the forecast other end."""
     label: str
@@ -89,12 +87,6 @@ class Forecast:
     """That this is the answer, given that there is one; calibrated."""
     rank: int
     reasons: tuple[Reason, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        plain = asdict(self)
-        plain["reasons"] = [reason.to_json() for reason in self.reasons]
-        return plain
 
 
 @dataclass(frozen=True)
@@ -120,13 +112,13 @@ class Forecasts:
         """As ``metatkgr predict --json`` writes it; ``explanation`` is about the first forecast."""
         best = self.forecasts[0].reasons if self.forecasts else ()
         explanation = [
-            {"fact": fact.to_json(), "weight": reason.weight, "kind": reason.kind}
+            {"fact": list(fact), "weight": reason.weight, "kind": reason.kind}
             for reason in best
             for fact in reason.facts
         ]
         return {
             "query": self.query,
-            "forecasts": [forecast.to_json() for forecast in self.forecasts],
+            "forecasts": [asdict(forecast) for forecast in self.forecasts],
             "explanation": explanation,
             "calibration": self.calibration,
         }

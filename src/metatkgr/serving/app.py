@@ -1,28 +1,33 @@
-"""The HTTP interface: what each path takes and gives."""
+"""The HTTP interface: what each path takes and gives, and the server that speaks it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated, Any
 
+import uvicorn
 from fastapi import Depends, FastAPI, Query, Response
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
-from metatkgr.forecasting.views import Match
+from metatkgr.errors import DataError
+from metatkgr.forecasting.views import Observed
 from metatkgr.serving import schemas
 from metatkgr.serving.errors import handle_errors, methods_of
-from metatkgr.serving.gate import Gate
+from metatkgr.serving.limits import LimitsMiddleware, ServiceSettings
 from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
-from metatkgr.serving.settings import ServiceSettings
 from metatkgr.version import __version__
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "serve"]
 
+_STOP_SECONDS = 10
+"""How long requests that are being worked on may take when the service is told to stop."""
 _KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -105,22 +110,17 @@ def create_app(
             at=question.at,
             side=question.side,
         )
-        return schemas.ExplainOut.model_validate({"reasons": [r.to_json() for r in found]})
+        return schemas.ExplainOut(reasons=found)
 
     @app.post("/facts", responses=_errors(408, 413, 415), dependencies=secured)
-    def add_facts(facts: schemas.OneOrMore) -> schemas.AcceptedOut:
+    def add_facts(facts: schemas.OneOrMore) -> Observed:
         """Observe one fact, or several as `{"facts": [...]}`: all of them or none.
 
         When this answers 200, they are on disk and part of every later forecast. The same fact
         sent again changes nothing. New entities are welcome; new relations are not.
         """
         told = facts.facts if isinstance(facts, schemas.FactsIn) else [facts]
-        added = service.add([(f.subject, f.relation, f.object, f.time) for f in told])
-        return schemas.AcceptedOut(
-            accepted=added.accepted,
-            duplicates=added.duplicates,
-            new_entities=list(added.new_entities),
-        )
+        return service.add([(f.subject, f.relation, f.object, f.time) for f in told])
 
     @app.get("/facts", responses=_errors(404), dependencies=secured)
     def timeline(
@@ -128,31 +128,29 @@ def create_app(
     ) -> schemas.TimelineOut:
         """The facts of an entity, oldest first; where there are more, the latest."""
         found = forecaster.timeline(entity)
-        facts = [fact.to_json() for fact in found[-limit:]]
-        return schemas.TimelineOut(entity=entity, total=len(found), facts=facts)
+        return schemas.TimelineOut(entity=entity, total=len(found), facts=found[-limit:])
 
     @app.get("/entities", responses=_errors(), dependencies=secured)
     def entities(q: Text, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> schemas.EntitiesOut:
         """Search entities by name."""
-        return _entities(forecaster.search(q, limit))
+        return schemas.EntitiesOut(entities=forecaster.search(q, limit))
 
     @app.get("/newcomers", responses=_errors(), dependencies=secured)
     def newcomers(
         limit: Annotated[int, Query(ge=1, le=100)] = 8,
     ) -> schemas.EntitiesOut:
         """The entities that emerged last, of those with at least three facts."""
-        return _entities(service.newcomers(limit))
+        return schemas.EntitiesOut(entities=service.newcomers(limit))
 
     @app.get("/graph", responses=_errors(), dependencies=secured)
     def graph() -> schemas.GraphOut:
         """What is known: sizes, dates, relations."""
-        return schemas.GraphOut.model_validate(service.describe())
+        return service.describe()
 
     @app.get("/quality", responses=_errors(), dependencies=secured)
     def measured() -> schemas.QualityOut:
         """How good the model is, over time and beside the rules; measured after the start."""
-        content = {"status": "off"} if quality is None else quality.report()
-        return schemas.QualityOut.model_validate(content)
+        return schemas.QualityOut(status="off") if quality is None else quality.report()
 
     @app.get("/health", responses={403: _errors()[403], 503: {"model": schemas.HealthOut}})
     def health(response: Response) -> schemas.HealthOut:
@@ -184,17 +182,10 @@ def create_app(
     _add_page(app)
     methods = methods_of(app)
     posts = [path for path, known in methods.items() if "POST" in known]
-    app.add_middleware(Gate, settings=settings, metrics=metrics, paths=list(methods), posts=posts)
-    return app
-
-
-def _entities(found: list[Match]) -> schemas.EntitiesOut:
-    return schemas.EntitiesOut(
-        entities=[
-            schemas.MatchOut(name=m.name, label=m.label, facts=m.facts, first=m.first, last=m.last)
-            for m in found
-        ]
+    app.add_middleware(
+        LimitsMiddleware, settings=settings, metrics=metrics, paths=list(methods), posts=posts
     )
+    return app
 
 
 def _add_page(app: FastAPI) -> None:
@@ -211,3 +202,53 @@ def _add_file(app: FastAPI, path: str, content: bytes, kind: str) -> None:
     @app.get(path, include_in_schema=False)
     async def file() -> Response:
         return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def serve(
+    service: Service,
+    settings: ServiceSettings,
+    quality: Quality | None = None,
+    *,
+    ready: Callable[[str], object] = lambda url: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; then finish what is being answered, and return.
+
+    Args:
+        service: not started yet.
+        settings: where to listen, and to whom.
+        quality: measures the model in the background; None: nothing is measured.
+        ready: called with the service's URL once it accepts connections.
+    """
+    with _listen(settings) as listening:
+        service.start()
+        app = create_app(service, settings, quality)
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+            timeout_keep_alive=30,
+        )
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        ready(f"http://{host}:{listening.getsockname()[1]}")
+        # The server hands the signal on when it has stopped; here that is the normal end.
+        before = signal.signal(signal.SIGTERM, lambda *_: None)
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _listen(settings: ServiceSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"cannot listen on {settings.host}, port {settings.port}: {reason}; choose another "
+            "with --port"
+        ) from None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from metatkgr.serving.service import Service
 from metatkgr.version import __version__
+
+if TYPE_CHECKING:
+    from metatkgr.serving.service import Service
 
 __all__ = ["Metrics"]
 

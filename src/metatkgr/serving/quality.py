@@ -21,6 +21,7 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_json
 from metatkgr.models.base import Model
+from metatkgr.serving.schemas import ModelQualityOut, QualityOut, SpanOut
 from metatkgr.version import __version__
 
 __all__ = ["Quality", "QualitySettings"]
@@ -73,7 +74,7 @@ class Quality:
         self._settings = settings or QualitySettings()
         self._cache = cache
         self._stop = threading.Event()
-        self._report: dict[str, Any] = {"status": "computing"}
+        self._report = QualityOut(status="computing")
         self._thread = threading.Thread(target=self._work, name="quality", daemon=True)
 
     def start(self) -> None:
@@ -90,7 +91,7 @@ class Quality:
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> QualityOut:
         """The result; while there is none, its status alone."""
         return self._report
 
@@ -99,15 +100,14 @@ class Quality:
         sizes = {"facts": len(self._facts), "entities": len(self._facts.entities)}
         return {"version": __version__, "models": list(self._models), **sizes, **settings}
 
-    def _kept(self) -> dict[str, Any] | None:
+    def _kept(self) -> QualityOut | None:
         if self._cache is None or not self._cache.exists():
             return None
         try:
             content = json.loads(self._cache.read_text(encoding="utf-8"))
-            report = content["report"] if content["key"] == self._key() else None
+            return QualityOut(**content["report"]) if content["key"] == self._key() else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return report if isinstance(report, dict) else None
 
     def _work(self) -> None:
         try:
@@ -115,21 +115,21 @@ class Quality:
         except _StopError:
             return
         except MetaTKGRError as error:
-            self._report = {"status": "failed", "detail": str(error)}
+            self._report = QualityOut(status="failed", detail=str(error))
             return
         except Exception:
             # A thread's failure must not pass unseen, nor end the service.
             _LOG.exception("the quality could not be measured")
-            self._report = {"status": "failed", "detail": "see the service's log"}
+            self._report = QualityOut(status="failed", detail="see the service's log")
             return
         self._report = report
         if self._cache is not None:
             try:
-                write_json(self._cache, {"key": self._key(), "report": report})
+                write_json(self._cache, {"key": self._key(), "report": report.model_dump()})
             except MetaTKGRError as error:
                 _LOG.warning("%s", error)
 
-    def _measure(self) -> dict[str, Any]:
+    def _measure(self) -> QualityOut:
         s = self._settings
         tasks = Tasks.build(
             self._facts,
@@ -144,30 +144,30 @@ class Quality:
             name: evaluate(make(), tasks, score_bytes=_CHUNK_BYTES, progress=self._go_on)
             for name, make in self._models.items()
         }
-        return {
-            "status": "ready",
-            "split": "meta-validation",
-            "shots": str(s.shots),
-            "visibility": s.visibility,
-            "questions": len(tasks.questions),
-            "of_questions": whole,
-            "models": [_row(name, evaluation) for name, evaluation in done.items()],
-            "spans": _spans(done, s.spans),
-        }
+        return QualityOut(
+            status="ready",
+            split="meta-validation",
+            shots=str(s.shots),
+            visibility=s.visibility,
+            questions=len(tasks.questions),
+            of_questions=whole,
+            models=[_row(name, evaluation) for name, evaluation in done.items()],
+            spans=_spans(done, s.spans),
+        )
 
     def _go_on(self, _: int) -> None:
         if self._stop.is_set():
             raise _StopError
 
 
-def _row(name: str, evaluation: Evaluation) -> dict[str, Any]:
+def _row(name: str, evaluation: Evaluation) -> ModelQualityOut:
     summary = evaluation.summary("static", "all")
     low, high = summary.mrr_ci95 or (None, None)
     hits = {f"hits_{k}": value for k, value in summary.hits.items()}
-    return {"name": name, "mrr": summary.mrr, "low": low, "high": high, **hits}
+    return ModelQualityOut(name=name, mrr=summary.mrr, low=low, high=high, **hits)
 
 
-def _spans(done: dict[str, Evaluation], most: int) -> list[dict[str, Any]]:
+def _spans(done: dict[str, Evaluation], most: int) -> list[SpanOut]:
     """MRR of each model in each part of the time."""
     one = next(iter(done.values()))
     time, calendar = one.time, one.tasks.facts.calendar
@@ -179,5 +179,5 @@ def _spans(done: dict[str, Evaluation], most: int) -> list[dict[str, Any]]:
         if rows.any():
             mrr = {name: float((1 / e.ranks["static"][rows]).mean()) for name, e in done.items()}
             dates = {"first": calendar.label(begin), "last": calendar.label(end - 1)}
-            spans.append({**dates, "queries": int(rows.sum()), "mrr": mrr})
+            spans.append(SpanOut(**dates, queries=int(rows.sum()), mrr=mrr))
     return spans

@@ -14,24 +14,26 @@ from pydantic import (
     Tag,
 )
 
+from metatkgr.forecasting.views import FactView, Forecast, Match, Reason
+
 __all__ = [
     "MOST_FACTS",
-    "AcceptedOut",
     "EntitiesOut",
     "ErrorOut",
     "ExplainIn",
     "ExplainOut",
     "FactIn",
-    "FactOut",
     "FactsIn",
     "ForecastsOut",
     "GraphOut",
     "HealthOut",
-    "MatchOut",
+    "ModelQualityOut",
     "Name",
     "OneOrMore",
     "PredictIn",
     "QualityOut",
+    "RelationOut",
+    "SpanOut",
     "TimelineOut",
 ]
 
@@ -164,53 +166,11 @@ class ErrorOut(BaseModel):
     error: ErrorBody
 
 
-class AcceptedOut(BaseModel):
-    """What became of the facts: on disk, and part of every later answer."""
-
-    accepted: int = Field(examples=[1])
-    duplicates: int = Field(description="Known to the store already.", examples=[0])
-    new_entities: list[str] = Field(examples=[["Tarn Velloso"]])
-
-
-FactOut = Annotated[
-    list[str],
-    Field(
-        min_length=4,
-        max_length=4,
-        description="[subject, relation, object, time]",
-        examples=[["Tarn Velloso", "plays for", "FC Ostermark", "2018-03-05"]],
-    ),
-]
-
-
-class ReasonOut(BaseModel):
-    """Visible facts that speak for a forecast."""
-
-    kind: str = Field(examples=["repeat"])
-    weight: float
-    facts: list[FactOut]
-    text: str
-
-
-class ForecastOut(BaseModel):
-    """One candidate."""
-
-    entity: str
-    label: str
-    relation: str
-    side: str
-    at: str
-    score: float
-    probability: float
-    rank: int
-    reasons: list[ReasonOut]
-
-
 class ForecastsOut(BaseModel):
     """Candidates, best first."""
 
     query: dict[str, Any] = Field(description="The question as it was understood.")
-    forecasts: list[ForecastOut]
+    forecasts: list[Forecast]
     explanation: list[dict[str, Any]] = Field(description="About the first forecast.")
     calibration: dict[str, Any] = Field(description="How far the probabilities can be trusted.")
 
@@ -218,23 +178,13 @@ class ForecastsOut(BaseModel):
 class ExplainOut(BaseModel):
     """Reasons, the weightiest first."""
 
-    reasons: list[ReasonOut]
-
-
-class MatchOut(BaseModel):
-    """An entity."""
-
-    name: str
-    label: str
-    facts: int
-    first: str
-    last: str
+    reasons: tuple[Reason, ...]
 
 
 class EntitiesOut(BaseModel):
     """Entities whose name is like the text, best first."""
 
-    entities: list[MatchOut]
+    entities: list[Match]
 
 
 class TimelineOut(BaseModel):
@@ -242,7 +192,7 @@ class TimelineOut(BaseModel):
 
     entity: str
     total: int = Field(description="How many there are.")
-    facts: list[FactOut]
+    facts: list[FactView]
 
 
 class RelationOut(BaseModel):
@@ -306,6 +256,6 @@ class QualityOut(BaseModel):
     shots: str = ""
     visibility: str = ""
     questions: int = 0
-    of_questions: int = Field(0, description="From which these were drawn.")
+    of_questions: int = Field(default=0, description="From which these were drawn.")
     models: list[ModelQualityOut] = []
     spans: list[SpanOut] = []

@@ -12,9 +12,10 @@ import numpy as np
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_rows
-from metatkgr.forecasting.store import FactRow, FactStore, StoreError
-from metatkgr.forecasting.views import Match, Observed
-from metatkgr.serving.settings import Limits
+from metatkgr.forecasting.store import FactStore, StoreError
+from metatkgr.forecasting.views import FactView, Match, Observed
+from metatkgr.serving.limits import Limits
+from metatkgr.serving.schemas import GraphOut, RelationOut
 
 __all__ = ["Service"]
 
@@ -63,7 +64,7 @@ class Service:
         self._base = graph = forecaster.facts
         self._new_names: set[str] = set()
         self._last_step = graph.steps - 1 + max(1, int(graph.steps * self.limits.steps_ahead))
-        self._relation_counts: tuple[int, list[dict[str, Any]]] = (-1, [])
+        self._relation_counts: tuple[int, list[RelationOut]] = (-1, [])
 
     def start(self) -> None:
         """Observe what the store holds, then follow it."""
@@ -113,7 +114,7 @@ class Service:
                 self._observe([row.fact for row in rows])
                 self._seen = rows[-1].sequence
 
-    def _observe(self, facts: list[FactRow]) -> None:
+    def _observe(self, facts: list[FactView]) -> None:
         try:
             result = self.forecaster.observe(facts)
         except MetaTKGRError as error:
@@ -139,7 +140,7 @@ class Service:
                 # Following must go on; the next turn tries the same facts again.
                 _LOG.exception("facts of the store could not be observed")
 
-    def _checked(self, facts: list[tuple[Any, Any, Any, Any]]) -> list[FactRow]:
+    def _checked(self, facts: list[tuple[Any, Any, Any, Any]]) -> list[FactView]:
         """Facts in the graph's own words: names, not labels or aliases; a step's date."""
         graph = self._base
         calendar = graph.calendar
@@ -153,7 +154,7 @@ class Service:
                     f"to {calendar.label(self._last_step)}"
                 )
             names = (self._name(subject), graph.relations[relation], self._name(other))
-            rows.append(FactRow(*names, calendar.label(step)))
+            rows.append(FactView(*names, calendar.label(step)))
         return rows
 
     def _name(self, text: str) -> str:
@@ -161,18 +162,18 @@ class Service:
         known = self._base.entities
         return str(known[known.id(text)]) if text in known else text
 
-    def relations(self) -> list[dict[str, Any]]:
+    def relations(self) -> list[RelationOut]:
         """Relations with the number of their facts, most frequent first."""
         graph = self.forecaster.facts
         size, known = self._relation_counts
         if size != len(graph):
             counts = np.bincount(graph.relation, minlength=len(graph.relations))
             known = [
-                {
-                    "name": graph.relations[int(number)],
-                    "label": graph.relations.label(int(number)),
-                    "facts": int(counts[number]),
-                }
+                RelationOut(
+                    name=graph.relations[int(number)],
+                    label=graph.relations.label(int(number)),
+                    facts=int(counts[number]),
+                )
                 for number in np.argsort(-counts, kind="stable")
             ]
             self._relation_counts = (len(graph), known)
@@ -202,19 +203,19 @@ class Service:
             for number, end in zip(latest, last, strict=True)
         ]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> GraphOut:
         """The graph in a few words."""
         graph = self.forecaster.facts
         calendar = graph.calendar
-        return {
-            "dataset": graph.name,
-            "model": self.model,
-            "facts": len(graph),
-            "entities": len(graph.entities),
-            "observed": self.observed,
-            "unit": calendar.unit,
-            "first": calendar.label(0),
-            "last": calendar.label(graph.steps - 1),
-            "next": calendar.label(graph.steps),
-            "relations": self.relations(),
-        }
+        return GraphOut(
+            dataset=graph.name,
+            model=self.model,
+            facts=len(graph),
+            entities=len(graph.entities),
+            observed=self.observed,
+            unit=calendar.unit,
+            first=calendar.label(0),
+            last=calendar.label(graph.steps - 1),
+            next=calendar.label(graph.steps),
+            relations=self.relations(),
+        )

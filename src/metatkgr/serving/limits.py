@@ -1,22 +1,28 @@
-"""What every request passes before and after its work: who may, how much, how many at once."""
+"""Who may ask a service, how much, and how many at once; and what holds every request to it."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from metatkgr.errors import DataError, SettingsError
 from metatkgr.serving.errors import answer
 from metatkgr.serving.metrics import Metrics
-from metatkgr.serving.settings import ServiceSettings, is_loopback
+from metatkgr.settings import Range, Settings
 
-__all__ = ["Gate"]
+__all__ = ["Limits", "LimitsMiddleware", "ServiceSettings", "is_loopback", "read_token"]
 
+_SHORTEST_TOKEN = 16
 _OPEN = frozenset({"/", "/health", "/favicon.ico"})
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _POLICY = (
@@ -32,7 +38,66 @@ _HEADERS = {
 }
 
 
-class Gate:
+@dataclass(frozen=True)
+class Limits(Settings):
+    """Bounds on what one client can ask for."""
+
+    body_bytes: Annotated[int, Range(1)] = 4 << 20
+    """Largest body of a request."""
+    body_seconds: Annotated[float, Range(above=0)] = 30.0
+    """Longest time a body may take to arrive."""
+    concurrency: Annotated[int, Range(1)] = 32
+    """Requests worked on at once; more are answered 503 with Retry-After."""
+    steps_ahead: Annotated[float, Range(above=0)] = 1.0
+    """How far after the graph's last step a fact may lie, in lengths of the graph."""
+
+
+@dataclass(frozen=True)
+class ServiceSettings(Settings):
+    """How a service is reached."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Range(0, 65535)] = 8000
+    """Port to listen on; 0 takes a free one."""
+    token: str | None = None
+    """What clients send as ``Authorization: Bearer TOKEN``; None: no token is asked for."""
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.token is None and not is_loopback(self.host):
+            raise SettingsError(
+                f"{self.host} can be reached from other machines: give a token with --token-file, "
+                "or listen on 127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(path: Path) -> str:
+    """The token in a file; space around it does not count."""
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the token file {path} cannot be read: {error}") from None
+    if len(token) < _SHORTEST_TOKEN or any(letter.isspace() for letter in token):
+        raise SettingsError(
+            f"a token has at least {_SHORTEST_TOKEN} characters and no space; make one with: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return token
+
+
+class LimitsMiddleware:
     """ASGI middleware: token, host, body size, content type, concurrency, headers, metrics.
 
     Args:
