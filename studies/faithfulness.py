@@ -21,8 +21,8 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.tasks import Queries
 from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.explain import FactView, Forecast
 from metatkgr.forecasting.forecaster import Forecaster
-from metatkgr.forecasting.views import FactView, Forecast
 from metatkgr.models.base import Model
 from metatkgr.training.runs import load_run
 

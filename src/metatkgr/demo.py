@@ -12,8 +12,8 @@ import torch
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
+from metatkgr.forecasting.explain import FactView, Forecasts
 from metatkgr.forecasting.forecaster import Forecaster
-from metatkgr.forecasting.views import FactView, Forecasts
 from metatkgr.models import available, create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel

@@ -11,8 +11,8 @@ import pytest
 import metatkgr as mt
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.explain import Forecast
 from metatkgr.forecasting.forecaster import Forecaster
-from metatkgr.forecasting.views import Forecast
 from metatkgr.models.base import Model
 from studies.faithfulness import Asked, falls, falls_of_model, main, new_entity_rows
 

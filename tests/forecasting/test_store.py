@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 import postgres_server
 from metatkgr.errors import DataError
+from metatkgr.forecasting.explain import FactView
 from metatkgr.forecasting.store import Added, FactStore, StoreError, store_url
-from metatkgr.forecasting.views import FactView
 
 ONE = FactView("Tarn", "plays for", "Ostermark", "2018-03-05")
 TWO = FactView("Dairy", "sponsors", "Ostermark", "2018-03-12")

@@ -16,12 +16,19 @@ from metatkgr.data.tasks import Queries
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.engine import Engine
-from metatkgr.forecasting.explain import Verbaliser
+from metatkgr.forecasting.explain import (
+    FactView,
+    Forecast,
+    Forecasts,
+    Match,
+    Observed,
+    Reason,
+    Verbaliser,
+)
 from metatkgr.forecasting.graph import LiveGraph, Snapshot
 from metatkgr.forecasting.incoming import checked_name, checked_rows, checked_step, rows_of
 from metatkgr.forecasting.names import search_names
 from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts, next_relations
-from metatkgr.forecasting.views import FactView, Forecast, Forecasts, Match, Observed, Reason
 from metatkgr.models.base import Model
 from metatkgr.training.opening import OpenModel, open_model
 

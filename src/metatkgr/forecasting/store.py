@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.forecasting.views import FactView
+from metatkgr.forecasting.explain import FactView
 
 __all__ = ["Added", "FactStore", "StoreError", "StoredFact", "store_url"]
 

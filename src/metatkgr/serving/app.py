@@ -15,11 +15,10 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from metatkgr.errors import DataError
-from metatkgr.forecasting.views import Observed
+from metatkgr.forecasting.explain import Observed
 from metatkgr.serving import schemas
 from metatkgr.serving.errors import handle_errors, methods_of
-from metatkgr.serving.limits import LimitsMiddleware, ServiceSettings
-from metatkgr.serving.metrics import Metrics
+from metatkgr.serving.limits import LimitsMiddleware, Metrics, ServiceSettings
 from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
 from metatkgr.version import __version__

@@ -1,4 +1,7 @@
-"""Who may ask a service, how much, and how many at once; and what holds every request to it."""
+"""Who may ask a service, how much, and how many at once.
+
+What every request passes before and after its work holds it to that, and counts it.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,22 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.serving.errors import answer
-from metatkgr.serving.metrics import Metrics
 from metatkgr.settings import Range, Settings
+from metatkgr.version import __version__
 
-__all__ = ["Limits", "LimitsMiddleware", "ServiceSettings", "is_loopback", "read_token"]
+if TYPE_CHECKING:
+    from metatkgr.serving.service import Service
+
+__all__ = ["Limits", "LimitsMiddleware", "Metrics", "ServiceSettings", "is_loopback", "read_token"]
 
 _SHORTEST_TOKEN = 16
 _OPEN = frozenset({"/", "/health", "/favicon.ico"})
@@ -36,6 +43,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,52 @@ def read_token(path: Path) -> str:
             "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
     return token
+
+
+class Metrics:
+    """Counters of one service; a registry of its own, so that several can live in one process."""
+
+    def __init__(self, service: Service) -> None:
+        self._registry = CollectorRegistry()
+        labels = ("method", "path", "status")
+        self._requests = Counter(
+            "metatkgr_requests", "Requests answered.", labels, registry=self._registry
+        )
+        self._seconds = Histogram(
+            "metatkgr_request_seconds",
+            "Time to answer.",
+            ("path",),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self.busy = Gauge(
+            "metatkgr_requests_in_progress", "Requests worked on now.", registry=self._registry
+        )
+        info = Gauge(
+            "metatkgr_info", "What is served.", ("version", "model"), registry=self._registry
+        )
+        info.labels(__version__, service.model).set(1)
+        observed = Gauge(
+            "metatkgr_observed_facts",
+            "Facts of the store that were new to the graph.",
+            registry=self._registry,
+        )
+        observed.set_function(lambda: service.observed)
+        refused = Gauge(
+            "metatkgr_refused_facts",
+            "Facts of the store that do not fit the graph.",
+            registry=self._registry,
+        )
+        refused.set_function(lambda: service.refused)
+
+    def count(self, method: str, path: str, status: int, seconds: float) -> None:
+        """One request was answered."""
+        self._requests.labels(method, path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def text(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self._registry)
 
 
 class LimitsMiddleware:

@@ -14,7 +14,7 @@ from pydantic import (
     Tag,
 )
 
-from metatkgr.forecasting.views import FactView, Forecast, Match, Reason
+from metatkgr.forecasting.explain import FactView, Forecast, Match, Reason
 
 __all__ = [
     "MOST_FACTS",

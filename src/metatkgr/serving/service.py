@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.forecasting.explain import FactView, Match, Observed
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_rows
 from metatkgr.forecasting.store import FactStore, StoreError
-from metatkgr.forecasting.views import FactView, Match, Observed
 from metatkgr.serving.limits import Limits
 from metatkgr.serving.schemas import GraphOut, RelationOut
 
