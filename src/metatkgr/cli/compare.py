@@ -18,14 +18,20 @@ def compare(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN_OR_MODEL...",
+            metavar="RUN_OR_MODEL",
             help="Folders of runs; the first is compared with the others. After it also names of "
             "models that need no training (recurrency, paths), which answer the same queries.",
             show_default=False,
         ),
     ],
     split: Annotated[str, typer.Option(help="Whose new entities.")] = "meta-test",
-    filter_: Annotated[str, typer.Option("--filter", help="static or time.")] = "static",
+    filter_: Annotated[
+        str,
+        typer.Option(
+            "--filter",
+            help="Other true answers are left out of a ranking: all (static), or those of the same time (time).",
+        ),
+    ] = "static",
     device: options.Device = "auto",
     json_out: options.JsonOut = None,
 ) -> None:

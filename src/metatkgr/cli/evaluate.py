@@ -17,20 +17,8 @@ __all__ = ["evaluate", "evaluation_of"]
 
 @reads_data
 def evaluate(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN_OR_DATA",
-            help="The folder of a run, a dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' "
-            "(the simulated one; 'world:FACTS:SEED' chooses its size and seed), or a path to a "
-            "file or folder of facts.",
-            show_default=False,
-        ),
-    ],
-    model: Annotated[
-        str | None,
-        typer.Option(help="Which model; without it the run's, or the product's default."),
-    ] = None,
+    data: options.RunOrData,
+    model: options.ModelName = None,
     shots: Annotated[
         str | None,
         typer.Option(

@@ -14,11 +14,13 @@ __all__ = [
     "Data",
     "Device",
     "JsonOut",
+    "KnownShots",
+    "ModelName",
+    "RunOrData",
     "Seed",
     "SetValues",
     "Shots",
     "VisibilityName",
-    "choose_device",
     "parse_assignments",
 ]
 
@@ -29,6 +31,30 @@ Data = Annotated[
         "'world:FACTS' and 'world:FACTS:SEED' choose its size and seed), or a path to a file or "
         "folder of facts.",
         show_default=False,
+    ),
+]
+RunOrData = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN_OR_DATA",
+        help="The folder of a run; or data, from which a model without training answers at once: a "
+        "dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' (the simulated one; "
+        "'world:FACTS:SEED' chooses its size and seed), or a path to a file or folder of facts.",
+        show_default=False,
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="A model that needs no training, where DATA is not a run: paths (the default), "
+        "recurrency, pagerank; or oracle on a simulated world.",
+    ),
+]
+KnownShots = Annotated[
+    str | None,
+    typer.Option(
+        "--shots", metavar="K", help="First facts that a newcomer is known by; a run has its own."
     ),
 ]
 Cluster = Annotated[
@@ -76,10 +102,3 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
             raise SettingsError(f"--set takes KEY=VALUE, not {text!r}")
         values[key.strip()] = value.strip()
     return values
-
-
-def choose_device(name: str) -> str:
-    """The device to compute on; 'auto' is a GPU where there is one."""
-    from metatkgr.training.device import choose_device as choose
-
-    return choose(name)

@@ -18,15 +18,7 @@ __all__ = ["predict"]
 
 @reads_data
 def predict(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN_OR_DATA",
-            help="The folder of a run; or a dataset of the catalogue, 'world', or a path to a file "
-            "or folder of facts, which a model without training answers from at once.",
-            show_default=False,
-        ),
-    ],
+    data: options.RunOrData,
     entity: Annotated[
         str, typer.Option("--entity", "-e", help="Who is asked about: a name.", show_default=False)
     ],
@@ -65,17 +57,8 @@ def predict(
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model that needs no training, where DATA is not a run: paths (the "
-            "default) or recurrency."
-        ),
-    ] = None,
-    shots: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="K", help="Facts a newcomer is known by; a run has its own."),
-    ] = None,
+    model: options.ModelName = None,
+    shots: options.KnownShots = None,
     device: options.Device = "auto",
     json_out: options.JsonOut = None,
     *,
@@ -98,9 +81,11 @@ def predict(
     from metatkgr.training.opening import open_model
 
     console = console_for(json_out)
-    forecaster = Forecaster.load(
-        open_model(data, model=model, shots=shots, device=device, **reading.options(console))
-    )
+    with console.status(f"opening {data} …"):
+        opened = open_model(
+            data, model=model, shots=shots, device=device, **reading.options(console)
+        )
+        forecaster = Forecaster.load(opened)
     if facts is not None:
         taken = forecaster.observe(_table(facts))
         count = len(taken.new_entities)
@@ -109,9 +94,10 @@ def predict(
             f"Observed {taken.accepted:,} facts{new}; {taken.duplicates:,} were known.",
             soft_wrap=True,
         )
-    found = forecaster.predict(
-        entity, relation, at=at, side=side, top=top, horizon=horizon, explain=explain
-    )
+    with console.status("calibrating and asking …"):
+        found = forecaster.predict(
+            entity, relation, at=at, side=side, top=top, horizon=horizon, explain=explain
+        )
     console.print(found)
     console.print(_trust(forecaster.calibration), soft_wrap=True)
     emit_json(json_out, found.to_json())

@@ -98,6 +98,7 @@ def reproduce(
     from metatkgr.experiments.runner import Limits, failures, run_grid
     from metatkgr.experiments.sections import register_all
     from metatkgr.experiments.suite import DATASETS, Choice, cells_for, quick_choice
+    from metatkgr.training.device import choose_device
 
     console = console_for(json_out)
     choice = Choice(
@@ -113,7 +114,7 @@ def reproduce(
         choice = quick_choice(choice)
     register_all()
     names = experiments or []
-    where = device if cluster else options.choose_device(device)
+    where = device if cluster else choose_device(device)
     limits = Limits.of(limit_seconds, stop_seconds)
     cells = cells_for(names, _with_best(choice, out))
     if list_:

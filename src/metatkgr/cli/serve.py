@@ -24,18 +24,8 @@ _RULES = ("recurrency", "paths")
 
 @reads_data
 def serve(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN_OR_DATA",
-            help="The folder of a run; or, with --model paths or recurrency, a dataset of the "
-            "catalogue, 'world', or a path to a file or folder of facts.",
-            show_default=False,
-        ),
-    ],
-    model: Annotated[
-        str | None, typer.Option(help="A model that needs no training, where DATA is not a run.")
-    ] = None,
+    data: options.RunOrData,
+    model: options.ModelName = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -54,10 +44,7 @@ def serve(
         Path | None,
         typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN."),
     ] = None,
-    shots: Annotated[
-        str | None,
-        typer.Option(metavar="K", help="Facts a newcomer is known by; a run has its own."),
-    ] = None,
+    shots: options.KnownShots = None,
     concurrency: Annotated[
         int, typer.Option(min=1, help="Requests worked on at once; more are answered 503.")
     ] = 32,
@@ -97,21 +84,22 @@ def serve(
     settings = ServiceSettings(
         host, port, read_token(token_file) if token_file else None, Limits(concurrency=concurrency)
     )
-    opened = open_model(
-        data,
-        model=model,
-        settings=options.parse_assignments(set_ or []),
-        shots=shots,
-        device=device,
-        **reading.options(console),
-    )
-    forecaster, folder = Forecaster.load(opened), opened.folder
+    with console.status(f"opening {data} …"):
+        opened = open_model(
+            data,
+            model=model,
+            settings=options.parse_assignments(set_ or []),
+            shots=shots,
+            device=device,
+            **reading.options(console),
+        )
+        forecaster, folder = Forecaster.load(opened), opened.folder
     name = re.sub(r"[^\w.-]+", "-", forecaster.facts.name or "facts")
     where = store or str(folder / "observed.sqlite" if folder else f"{name}.observed.sqlite")
     kept = FactStore(where)
     service = Service(forecaster, kept, model=forecaster.model.name, limits=settings.limits)
-    # Fitted now, not while the first client waits.
-    _ = forecaster.calibration
+    with console.status("calibrating …"):
+        _ = forecaster.calibration  # fitted now, not while the first client waits
 
     def ready(url: str) -> None:
         console.print(f"{forecaster.model.name} on {forecaster.facts}", soft_wrap=True)

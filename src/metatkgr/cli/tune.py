@@ -66,6 +66,7 @@ def tune(
     Example: `metatkgr tune YAGO --model transe --trials 30 --workers 2`
     """
     from metatkgr.data.shots import Shots
+    from metatkgr.training.device import choose_device
     from metatkgr.training.study import Search, search_space
     from metatkgr.training.tuned import keep_tuned
     from metatkgr.training.tuning import tune as search_settings
@@ -80,7 +81,7 @@ def tune(
         seed=seed,
         fixed=dict(options.parse_assignments(set_ or [])),
         preset=preset,
-        device=device if cluster else options.choose_device(device),
+        device=device if cluster else choose_device(device),
         startup=startup,
     )
     console = console_for(json_out)
