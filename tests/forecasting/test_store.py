@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 import postgres_server
 from metatkgr.errors import DataError
-from metatkgr.forecasting.explain import FactView
-from metatkgr.forecasting.store import Added, FactStore, StoreError, store_url
+from metatkgr.forecasting.explain import FactView, Observed
+from metatkgr.forecasting.store import FactStore, StoreError, store_url
 
 ONE = FactView("Tarn", "plays for", "Ostermark", "2018-03-05")
 TWO = FactView("Dairy", "sponsors", "Ostermark", "2018-03-12")
@@ -46,7 +46,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_facts_are_there_when_the_store_is_opened_again(where: str) -> None:
     with FactStore(where) as store:
         assert store.since() == []
-        assert store.add([TWO, ONE]) == Added(2, 0)
+        assert store.add([TWO, ONE]) == Observed(2, 0)
     with FactStore(where) as store:
         assert [stored.fact for stored in store.since()] == [TWO, ONE]
         assert len(store) == 2
@@ -55,9 +55,9 @@ def test_facts_are_there_when_the_store_is_opened_again(where: str) -> None:
 
 def test_the_same_fact_is_kept_once_whenever_it_comes(where: str) -> None:
     with FactStore(where) as store:
-        assert store.add([ONE, ONE]) == Added(1, 1)
-        assert store.add([TWO, ONE, EARLY]) == Added(2, 1)
-        assert store.add([]) == Added(0, 0)
+        assert store.add([ONE, ONE]) == Observed(1, 1)
+        assert store.add([TWO, ONE, EARLY]) == Observed(2, 1)
+        assert store.add([]) == Observed(0, 0)
         assert [stored.fact for stored in store.since()] == [ONE, TWO, EARLY]
 
 

@@ -29,7 +29,8 @@ def compare(
         str,
         typer.Option(
             "--filter",
-            help="Other true answers are left out of a ranking: all (static), or those of the same time (time).",
+            help="Which other true answers a ranking leaves out: static, all; time, those of the "
+            "same time.",
         ),
     ] = "static",
     device: options.Device = "auto",

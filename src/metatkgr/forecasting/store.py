@@ -17,7 +17,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +24,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.forecasting.explain import FactView
+from metatkgr.forecasting.explain import FactView, Observed
 
-__all__ = ["Added", "FactStore", "StoreError", "StoredFact", "store_url"]
+__all__ = ["FactStore", "StoreError", "StoredFact", "store_url"]
 
 VERSION = 1
 """Of the tables below; a store of another version is refused."""
@@ -73,16 +72,6 @@ class StoredFact(NamedTuple):
 
     sequence: int
     fact: FactView
-
-
-@dataclass(frozen=True)
-class Added:
-    """What became of the facts that were to be added."""
-
-    accepted: int
-    """Facts that the store did not have."""
-    duplicates: int
-    """Facts that it had already, or that came twice in one call."""
 
 
 def store_url(where: str | Path) -> sa.URL:
@@ -146,7 +135,7 @@ class FactStore:
         """Where the facts are, without a password."""
         return self.url.render_as_string(hide_password=True)
 
-    def add(self, facts: Iterable[Sequence[str]]) -> Added:
+    def add(self, facts: Iterable[Sequence[str]]) -> Observed:
         """Keep facts: all of them, on disk, when this returns; none of them when it raises."""
         rows: dict[str, dict[str, str]] = {}
         told = 0
@@ -155,7 +144,7 @@ class FactStore:
             rows.setdefault(_digest(row), row._asdict())
             told += 1
         if not rows:
-            return Added(0, told)
+            return Observed(0, told)
         kind = sqlite if self._is_sqlite else postgresql
         statement = kind.insert(_facts).on_conflict_do_nothing(index_elements=["digest"])
         with self._writing() as connection:
@@ -165,7 +154,7 @@ class FactStore:
             accepted = connection.scalar(
                 sa.select(sa.func.count()).select_from(_facts).where(_facts.c.sequence > before)
             )
-        return Added(int(accepted or 0), told - int(accepted or 0))
+        return Observed(int(accepted or 0), told - int(accepted or 0))
 
     def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
         """Facts with a number above ``sequence``, in the order of their numbers."""
