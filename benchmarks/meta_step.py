@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.graph.sampler import Neighbours
@@ -106,7 +106,10 @@ def _timed(
 
 def _parameters(encoder: TemporalEncoder, device: torch.device) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    parameters = {ENCODER + name: x for name, x in encoder.initial(generator).items()}
+    parameters = {}
+    for name, value in encoder.initial(generator).items():
+        encoder.register_parameter(name, nn.Parameter(value.to(device)))
+        parameters[ENCODER + name] = value
     for name, size in (("entity", _ENTITIES), ("relation", _RELATIONS)):
         noise = torch.randn(size, encoder.dimension, generator=generator)
         parameters[name] = noise * encoder.dimension**-0.5

@@ -14,7 +14,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.forecasting.calibration import Calibration
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.metatkgr.curriculum import sampler_for
 from metatkgr.models.metatkgr.explain import LinkReader, as_neighbours
 from metatkgr.models.metatkgr.model import MetaTKGR
@@ -45,7 +45,7 @@ def model_of(gate: float, facts: Facts | None = None, **settings: Any) -> MetaTK
 def test_fact_by_fact_the_same_is_collected_as_by_the_sampler(sampler: str, window: int) -> None:
     tasks = mt.Tasks.build(world(), shots=3, visibility="streaming")
     settings = MetaTKGRSettings(sampler=sampler, window=window, budget=6)
-    index = GraphIndex.of(tasks.visible)
+    index = TemporalIndex.of(tasks.visible)
     generator = np.random.default_rng(0)
     for entity in np.unique(tasks.supports.entity)[::3].tolist():
         time = int(generator.integers(60, world().steps + 1))
@@ -88,7 +88,7 @@ def _without(
     columns = (supports.entity, supports.relation, supports.other, supports.time)
     mine = left(*columns)
     return sampler_for(
-        GraphIndex.of(fewer), Supports(*(column[mine] for column in columns)), settings
+        TemporalIndex.of(fewer), Supports(*(column[mine] for column in columns)), settings
     )
 
 

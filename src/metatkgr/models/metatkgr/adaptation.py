@@ -54,7 +54,10 @@ def encode(
     """
     layers = {key.removeprefix(ENCODER): x for key, x in encoder_part(parameters).items()}
     inputs = (parameters["entity"], parameters["relation"], tree)
-    vectors: Tensor = functional_call(encoder, layers, inputs, {"generator": generator})
+    # No two of its parameters are one, so none has to be looked for.
+    vectors: Tensor = functional_call(
+        encoder, layers, inputs, {"generator": generator}, tie_weights=False
+    )
     return vectors
 
 

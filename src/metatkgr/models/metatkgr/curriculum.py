@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import Sampler, create_sampler
 from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
@@ -32,7 +32,7 @@ _NEIGHBOURS_TOGETHER = 1 << 20
 """Slots for neighbours that are filled for several batches at once; bounds memory."""
 
 
-def sampler_for(index: GraphIndex, supports: Supports, settings: MetaTKGRSettings) -> Sampler:
+def sampler_for(index: TemporalIndex, supports: Supports, settings: MetaTKGRSettings) -> Sampler:
     """The neighbour sampler that the settings ask for."""
     return create_sampler(
         settings.sampler,
@@ -65,7 +65,7 @@ class _SamplingPhase:
     ) -> None:
         self.encoder, self.weights = encoder, weights
         self.settings, self.device = settings, device
-        index = GraphIndex.of(tasks.visible, device=device)
+        index = TemporalIndex.of(tasks.visible, device=device)
         self.sampler = sampler_for(index, tasks.supports, settings)
         self.negatives = Negatives(tasks.visible, settings.negative_kind)
 

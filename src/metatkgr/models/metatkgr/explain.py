@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from metatkgr.data.visibility import Supports
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import Neighbours, Sampler
 from metatkgr.models.base import Clue, Link
 from metatkgr.models.common.neighbourhood import grow
@@ -74,7 +74,7 @@ class LinkReader:
     """
 
     def __init__(
-        self, index: GraphIndex, supports: Supports, settings: MetaTKGRSettings, time: int
+        self, index: TemporalIndex, supports: Supports, settings: MetaTKGRSettings, time: int
     ) -> None:
         self.index, self.supports, self.settings, self.time = index, supports, settings, time
         self._half = index.relations // 2
@@ -191,7 +191,7 @@ class LeaveOneOut:
         self,
         encoder: TemporalEncoder,
         settings: MetaTKGRSettings,
-        index: GraphIndex,
+        index: TemporalIndex,
         supports: Supports,
         sampler: Sampler,
         trained: int,

@@ -12,7 +12,7 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Clue, Explains, register
 from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
@@ -104,7 +104,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
-        self.index_ = GraphIndex.of(visible, device=self.device)
+        self.index_ = TemporalIndex.of(visible, device=self.device)
         return self
 
     def adapt(self, supports: Supports) -> Self:
