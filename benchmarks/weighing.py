@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.base import Measurement, Workload, benchmark, best_time
-from metatkgr.models.evidence.combination import initial_weights, learned, opinions
 from metatkgr.models.evidence.features import FEATURES
+from metatkgr.models.evidence.ranker import Ranker, initial_weights
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import Examples, answer_loss
 
@@ -25,16 +25,13 @@ def weighing(work: Workload) -> list[Measurement]:
     generator = torch.Generator().manual_seed(0)
     settings = EvidenceSettings(hidden=4) if work.quick else EvidenceSettings()
     weights = initial_weights(settings, _RELATIONS, generator)
-    weights["evidence.outer"].normal_(generator=generator)
-    for name in learned(weights):
-        weights[name].requires_grad_(True)
+    weights["outer"].normal_(generator=generator)
+    ranker = Ranker(weights)
     questions = 16 if work.quick else settings.batch_size
     examples = _random_examples(questions, generator)
 
-    def step(loss: Callable[[dict[str, Tensor], Examples], Tensor]) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(
-            loss(weights, examples), [weights[name] for name in learned(weights)]
-        )
+    def step(loss: Callable[[Ranker, Examples], Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(loss(ranker, examples), list(ranker.parameters()))
 
     fast, ours = best_time(lambda: step(answer_loss), 1 + work.repeats)
     slow, theirs = best_time(lambda: step(_padded_loss), 1 + work.repeats)
@@ -64,8 +61,8 @@ def _random_examples(questions: int, generator: torch.Generator) -> Examples:
     )
 
 
-def _padded_loss(weights: dict[str, Tensor], examples: Examples) -> Tensor:
-    scores = opinions(weights, examples.features, examples.relation)
+def _padded_loss(ranker: Ranker, examples: Examples) -> Tensor:
+    scores = ranker.member_logits(examples.features, examples.relation)
     scores = scores.masked_fill(~examples.mask, torch.finfo(scores.dtype).min / 2)
     each = -torch.log_softmax(scores, 2)[..., 0].sum(0)
     return (each * examples.weight).sum() / examples.weight.sum().clamp(min=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,14 +12,8 @@ import torch
 from torch import Tensor
 
 from metatkgr.evaluation.statistics import HITS, bootstrap_interval
-from metatkgr.models.evidence.combination import (
-    combine,
-    initial_weights,
-    learned,
-    opinions,
-    penalty,
-)
 from metatkgr.models.evidence.features import FEATURES
+from metatkgr.models.evidence.ranker import Ranker, initial_weights
 from metatkgr.models.evidence.settings import EvidenceSettings
 from studies.upper_bound.queries import Asked
 
@@ -50,7 +45,7 @@ def fitted_weights(
     *,
     marks: Sequence[int] = MARKS,
     seed: int = 0,
-) -> Iterator[tuple[int, dict[str, Tensor]]]:
+) -> Iterator[tuple[int, Ranker]]:
     """Weights that the questions ``rows`` teach, by the cross-entropy of their answers.
 
     Only those whose answer is among the candidates: an answer that nothing points at teaches to
@@ -65,29 +60,27 @@ def fitted_weights(
         seed: of the start and of the order.
 
     Yields:
-        The number of steps, and the weights by then.
+        The number of steps, and the ranker by then.
     """
     generator = torch.Generator().manual_seed(seed)
     device = asked.features.device
-    weights = initial_weights(settings, relations, generator)
-    weights = {name: value.to(device) for name, value in weights.items()}
+    ranker = Ranker(initial_weights(settings, relations, generator)).to(device)
     chosen = torch.from_numpy(rows).to(device)
     chosen = chosen[asked.reached[chosen]]
-    weights["evidence.mean"], weights["evidence.deviation"] = _moments(asked, chosen)
-    parameters = [weights[name].requires_grad_(True) for name in learned(weights)]
-    optimiser = torch.optim.Adam(parameters, _RATE)
+    ranker.mean, ranker.deviation = _moments(asked, chosen)
+    optimiser = torch.optim.Adam(ranker.parameters(), _RATE)
     batches = _batches(chosen, settings.batch_size, generator)
     for step in range(1, marks[-1] + 1):
         batch = next(batches)
-        scores = opinions(weights, asked.features[batch], asked.relation[batch])
+        scores = ranker.member_logits(asked.features[batch], asked.relation[batch])
         scores = scores.masked_fill(~asked.rivals[batch], torch.finfo(scores.dtype).min / 2)
         # Each question once: what it stands for counts where it is judged.
         loss = -torch.log_softmax(scores, 2)[..., 0].sum(0).mean()
         optimiser.zero_grad()
-        (loss + penalty(weights, settings)).backward()  # type: ignore[no-untyped-call]
+        (loss + ranker.penalty(settings)).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if step in marks:
-            yield step, {name: value.detach().clone() for name, value in weights.items()}
+            yield step, copy.deepcopy(ranker)
 
 
 def _batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -109,18 +102,18 @@ def _moments(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def ranks_by(weights: dict[str, Tensor], asked: Asked, rows: Rows, prior: float) -> FloatArray:
+def ranks_by(ranker: Ranker, asked: Asked, rows: Rows, prior: float) -> FloatArray:
     """(n,) rank of each answer; where it is no candidate, the one after all candidates."""
     found = []
     for part in torch.split(torch.from_numpy(rows).to(asked.features.device), _AT_ONCE):
-        scores = combine(weights, asked.features[part], asked.relation[part], prior)
+        scores = ranker(asked.features[part], asked.relation[part], prior)
         found.append(_ranks(scores, asked, part))
     return np.concatenate(found) if found else np.zeros(0)
 
 
 def rule_ranks(asked: Asked, rows: Rows) -> FloatArray:
     """The same by PageRank in the place, as the rule orders novel answers, contacts first."""
-    contact, far = FEATURES.index("contact"), FEATURES.index("far_place")
+    contact, far = FEATURES.index("contact"), FEATURES.index("far_slot")
     found = []
     for part in torch.split(torch.from_numpy(rows).to(asked.features.device), _AT_ONCE):
         features = asked.features[part]

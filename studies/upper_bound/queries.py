@@ -17,7 +17,7 @@ from metatkgr.graph.history import novel_answers
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.evidence.training import transfer_shares
+from metatkgr.models.evidence.training import relation_co_occurrence
 from metatkgr.training.loop import train
 
 __all__ = ["POINTERS", "Asked", "Novel", "draw_novel", "read_evidence"]
@@ -121,7 +121,7 @@ def read_evidence(
     else:
         relations = len(tasks.facts.relations)
         model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
-        model.weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
+        model.evidence.transfer.copy_(relation_co_occurrence(problem.known))
     reader = model.prepare(tasks.visible).adapt(tasks.supports).reader_
     history, pagerank = reader.history, reader.pagerank
     true = true_answers(tasks.facts, novel.queries, "static").to(device)

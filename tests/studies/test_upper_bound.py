@@ -17,8 +17,8 @@ from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
 from metatkgr.experiments.results import Results
 from metatkgr.graph.history import novel_answers
-from metatkgr.models.evidence.combination import initial_weights
 from metatkgr.models.evidence.features import FEATURES
+from metatkgr.models.evidence.ranker import Ranker, initial_weights
 from metatkgr.models.evidence.settings import EvidenceSettings
 from studies.upper_bound import measure as ceilings
 from studies.upper_bound.fit import halves, judged, ranks_by, rule_ranks
@@ -107,8 +107,8 @@ def test_rivals_are_neither_true_answers_nor_counted_twice(novel: Novel, asked: 
     assert asked.rivals.sum(1).max() <= 1 + FEW.recent + FEW.near + FEW.near // 2 + FEW.frequent
     # An answer that was found is not its own rival.
     weights = initial_weights(FEW, 2 * len(FACTS.relations), torch.Generator().manual_seed(0))
-    same = {name: torch.zeros_like(value) for name, value in weights.items()}
-    same["evidence.deviation"] = torch.ones_like(weights["evidence.deviation"])
+    same = Ranker({name: torch.zeros_like(value) for name, value in weights.items()})
+    same.deviation.fill_(1.0)
     rows = np.arange(len(novel.answer))
     ranks = ranks_by(same, asked, rows, 0.0)
     others = asked.rivals.sum(1).numpy() - 1

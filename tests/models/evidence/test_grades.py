@@ -14,8 +14,8 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.forecasting.calibration import Calibration
-from metatkgr.models.evidence.combination import LIFT, MOST_AGE
 from metatkgr.models.evidence.model import _SHARES, _STRENGTHS, _UNKNOWN, EvidenceModel
+from metatkgr.models.evidence.ranker import MOST_AGE, REPEAT_BOOST
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.settings import parse_settings
 from metatkgr.training.loop import train
@@ -41,8 +41,8 @@ def test_a_grade_is_a_share_of_what_competes(repeats_first: bool) -> None:
     repeats = 0
     for row in range(len(asked)):
         each = scores[row].double()
-        lifted = each > LIFT - MOST_AGE - 1
-        age = (LIFT - each[lifted].floor()).tolist()
+        lifted = each > REPEAT_BOOST - MOST_AGE - 1
+        age = (REPEAT_BOOST - each[lifted].floor()).tolist()
         total = _UNKNOWN + sum(1 / (1 + a) for a in age)
         weighed = each[(each > -500) & ~lifted]
         level = float(torch.logsumexp(weighed, 0)) if len(weighed) else -math.inf
@@ -53,7 +53,7 @@ def test_a_grade_is_a_share_of_what_competes(repeats_first: bool) -> None:
             if score <= -500:
                 assert grade == 0
             elif lifted[x]:
-                share = 1 / (1 + LIFT - math.floor(score)) / total
+                share = 1 / (1 + REPEAT_BOOST - math.floor(score)) / total
                 expected = sum(share >= least - 1e-9 for least in _STRENGTHS)
                 assert grade == 1 + len(_SHARES) + 1 + expected
             elif all(abs(score - level - math.log(least)) > 1e-4 for least in _SHARES):

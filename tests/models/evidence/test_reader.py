@@ -36,7 +36,7 @@ def public(tasks: Tasks) -> PublicFacts:
 
 
 def literal_peers(
-    protocol: LiteralProtocol, e: int, r: int, t: int, branches: int, *, likes: bool
+    protocol: LiteralProtocol, e: int, r: int, t: int, branches: int, *, partners: bool
 ) -> tuple[list[float], list[float]]:
     """Shares and timed shares of all candidates, walk by walk."""
     links = protocol.links(protocol.visible(e, t))
@@ -59,14 +59,14 @@ def literal_peers(
         return max(one[0] - other[3], other[0] - one[3], 0)
 
     mine = [k for k in links if k[0] == e and (k[0] != k[2] or k[1] < RELATIONS)]
-    own = distinct([k for k in mine if not likes or k[1] == r])
+    own = distinct([k for k in mine if not partners or k[1] == r])
     plain, timed = [0.0] * ENTITIES, [0.0] * ENTITIES
     for one in own:
-        follow = None if likes else inverse(one[1])
+        follow = None if partners else inverse(one[1])
         seconds = [k for k in leave(one[2], follow) if k[2] != e]
         for two in seconds:
-            thirds = leave(two[2], inverse(two[1]) if likes else r)
-            thirds = [k for k in thirds if k[2] != one[2] or not (likes or k[1] == one[1])]
+            thirds = leave(two[2], inverse(two[1]) if partners else r)
+            thirds = [k for k in thirds if k[2] != one[2] or not (partners or k[1] == one[1])]
             for three in thirds:
                 share = 1 / (len(own) * len(seconds) * len(thirds))
                 plain[three[2]] += share
@@ -93,8 +93,8 @@ def literal_features(
     by_relation = [when for a, q, _, when in links if (a, q) == (e, r)]
     transfers = [float(TRANSFER[q, r]) for a, q, b, _ in links if (a, b) == (e, x)]
     first, own_first = min(seen, default=t), min(own_seen, default=t)
-    peers, likes = (
-        [table[x] for table in literal_peers(protocol, e, r, t, branches, likes=kind)]
+    peers, partners = (
+        [table[x] for table in literal_peers(protocol, e, r, t, branches, partners=kind)]
         for kind in (False, True)
     )
     near, far = (literal_shares(protocol, e, t, 0.15, steps)[x] for steps in (3, 12))
@@ -112,13 +112,13 @@ def literal_features(
         "link_count": math.log1p(len(same)),
         "contact": float(bool(contact)),
         "contact_age": age(contact),
-        "transfer": math.log(max([*transfers, 1e-3])),
-        "place_count": math.log1p(len(place)),
-        "place_recent": decayed(2),
-        "place_season": decayed(10),
-        "place_era": decayed(50),
-        "place_age": age(place),
-        "place": float(bool(place)),
+        "co_occurrence": math.log(max([*transfers, 1e-3])),
+        "slot_count": math.log1p(len(place)),
+        "slot_recent": decayed(2),
+        "slot_season": decayed(10),
+        "slot_era": decayed(50),
+        "slot_age": age(place),
+        "slot": float(bool(place)),
         "age": math.log1p(t - first),
         "idle": age(seen),
         "degree": math.log1p(len({a for a, _, b, _ in past if b == x})),
@@ -126,15 +126,15 @@ def literal_features(
         "walks": math.log1p(walks),
         "near": math.log(near + 1e-6),
         "far": math.log(far + 1e-6),
-        "far_place": math.log(far + 1e-6 if place or contact else 1e-7),
+        "far_slot": math.log(far + 1e-6 if place or contact else 1e-7),
         "peers": math.log(peers[0] + 1e-6),
         "peers_timed": math.log(peers[1] + 1e-6),
-        "likes": math.log(likes[0] + 1e-6),
-        "likes_timed": math.log(likes[1] + 1e-6),
+        "partners": math.log(partners[0] + 1e-6),
+        "partners_timed": math.log(partners[1] + 1e-6),
         "similar": similar,
-        "knows": math.log1p(sum(1 for a, _, _, _ in links if a == e)),
-        "linked": float(bool(by_relation)),
-        "linked_age": age(by_relation),
+        "facts": math.log1p(sum(1 for a, _, _, _ in links if a == e)),
+        "has_link": float(bool(by_relation)),
+        "last_link_age": age(by_relation),
     }
 
 

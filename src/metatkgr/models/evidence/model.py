@@ -1,4 +1,4 @@
-"""The evidence model: reads what speaks for each answer, and has learned what that is worth."""
+"""The evidence model: candidate generation, features, and a ranker that orders the candidates."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.models.base import Clue, Explains, Graded, register
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.evidence.combination import (
-    LIFT,
+from metatkgr.models.evidence.ranker import (
+    COUNTED,
     MOST_AGE,
-    combine,
-    contributions,
+    REPEAT_BOOST,
+    Ranker,
+    boost_repeats,
     initial_weights,
-    lifted,
 )
 from metatkgr.models.evidence.reader import PublicFacts, Reader
 from metatkgr.models.evidence.reasons import weighed_reasons
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.evidence.training import CombinationPhase, transfer_shares
+from metatkgr.models.evidence.training import RankerPhase, relation_co_occurrence
 from metatkgr.models.trainable import Phase, TrainableModel
 
 __all__ = ["EvidenceModel"]
 
 _AT_ONCE = 512
-"""Questions read at once; bounds memory."""
+"""Queries read at once, at most."""
 _NO_EVIDENCE = -1e3
 """Below every candidate that something speaks for."""
 _NO_SHARE, _FREQUENCY = 1e-9, 0.1
@@ -45,10 +45,10 @@ _UNKNOWN = 0.01
 
 @register
 class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
-    r"""Recurrence, walks, frequency and translation, weighed by what questions have taught.
+    r"""Re-ranks candidates from recurrence, walks, frequency and translation with a small ensemble.
 
-    Candidates that something speaks for are scored by ``combination``; all others stand below
-    them, in the order of PageRank and of how often they stood in this place of the relation.
+    Candidates that something speaks for are scored by ``ranker``; all others stand below them, in
+    the order of PageRank and of how often they filled this slot of the relation.
 
     Training: TransE on the first fact of each support (so that later ones are new to it), then the
     weights of evidence, then TransE with all K facts.
@@ -57,6 +57,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     name = "evidence"
     settings_type = EvidenceSettings
     live = True
+    counted = frozenset(f"evidence.{name}" for name in COUNTED)
     grade_kinds = (1 + len(_SHARES), 1 + len(_STRENGTHS))
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
@@ -66,10 +67,17 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         "dimension": (0, 128),
     }
 
+    def __init__(
+        self, settings: EvidenceSettings | None = None, *, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(settings, device=device)
+        self.evidence = Ranker()
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Weights in the order of the rules; random vectors."""
         settings = self.settings
         weights = initial_weights(settings, 2 * relations, generator)
+        weights = {f"evidence.{name}": value for name, value in weights.items()}
         if settings.dimension:
             weights |= random_tables(entities, relations, settings.dimension, generator)
         self.set_weights(weights)
@@ -77,8 +85,8 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     def phases(self, problem: Problem) -> list[Phase]:
         """Vectors of one fact each, weights, vectors of all K."""
         settings, weights = self.settings, self.weights
-        weights["evidence.transfer"].data.copy_(transfer_shares(problem.known))
-        own = CombinationPhase(weights, problem, settings, self.device, self.similar)
+        self.evidence.transfer.copy_(relation_co_occurrence(problem.known))
+        own = RankerPhase(self.evidence, problem, settings, self.device, self.similar)
         if not settings.dimension:
             return [own]
         return [
@@ -94,8 +102,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
 
     def adapt(self, supports: Supports) -> Self:
         """Index the supports, beside the public facts."""
-        transfer = self.weights["evidence.transfer"].detach()
-        self.reader_ = Reader(self.public_, supports, transfer, self.settings)
+        self.reader_ = Reader(self.public_, supports, self.evidence.transfer, self.settings)
         self._scored: tuple[Queries | None, Tensor] = (None, torch.zeros(2, 0))
         return self
 
@@ -104,10 +111,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         """(Q, E) scores of all candidates."""
         none, nothing = (0, self.reader_.entities), (2, 0)
         empty = torch.zeros(none, device=self.device), torch.zeros(nothing, device=self.device)
-        parts = [
-            self._score(queries[begin : begin + _AT_ONCE])
-            for begin in range(0, len(queries), _AT_ONCE)
-        ]
+        parts = [self._score(queries[rows]) for rows in self.reader_.batches(queries, _AT_ONCE)]
         scores, totals = zip(*(parts or [empty]), strict=True)
         self._scored = queries, torch.cat(totals, 1)
         return torch.cat(scores)
@@ -121,14 +125,14 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         counts = self.reader_.history.slot_counts(queries).float()
         frequency = _FREQUENCY * counts / (1 + counts.amax(1, keepdim=True))
         scores = _NO_EVIDENCE + (found.share + _NO_SHARE).log() + frequency
-        weighed = combine(self.weights, found.features, relation, self.settings.prior)
+        ranked = self.evidence(found.features, relation, self.settings.prior)
         # What stands there already must not be written twice: a repeated candidate writes its own.
         lowest = scores.gather(1, found.entity)
-        values = torch.where(found.mask, weighed, lowest)
+        values = torch.where(found.mask, ranked, lowest)
         scores = scores.scatter_reduce(1, found.entity, values, "amax")
         repeats = torch.zeros(len(queries), dtype=torch.float64, device=self.device)
         if self.settings.repeats_first:
-            scores = lifted(scores, found.link, time, found.share)
+            scores = boost_repeats(scores, found.link, time, found.share)
             values = torch.where(found.link.gather(1, found.entity) < 0, values, _NO_EVIDENCE)
             age = (time.unsqueeze(1) - found.link).clamp(min=0)
             repeats = ((found.link >= 0) / (1.0 + age.double())).sum(1)
@@ -150,7 +154,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         weighed = torch.cat([torch.full_like(level, _NO_EVIDENCE / 2), level + shares.log()], 1)
         # The oldest age with that share; a hair is added for what rounding takes.
         age = (1 / (strengths * (_UNKNOWN + total)) - 1 + 1e-9).floor().clamp(-1, MOST_AGE)
-        repeats = LIFT - torch.cat([torch.full_like(total, MOST_AGE), age], 1)
+        repeats = REPEAT_BOOST - torch.cat([torch.full_like(total, MOST_AGE), age], 1)
         found = torch.cat([weighed, repeats], 1).cummax(1).values
         return found if self.settings.repeats_first else found.float()
 
@@ -161,7 +165,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         with torch.no_grad():
             found = self.reader_.read(queries, self.similar(queries), candidate)
         features = found.features[:, :1]
-        parts = contributions(self.weights, features, relation)[:, 0].cpu()
+        parts = self.evidence.contributions(features, relation)[:, 0].cpu()
         return weighed_reasons(self.reader_.history, queries, candidate, parts)
 
     def similar(self, queries: Queries) -> Tensor | None:

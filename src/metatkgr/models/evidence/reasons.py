@@ -14,7 +14,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
 from metatkgr.models.base import Clue, Link
 from metatkgr.models.common.rule_reasons import rule_reasons
-from metatkgr.models.evidence.features import FEATURES, OF_KIND
+from metatkgr.models.evidence.features import columns_of
 
 __all__ = ["weighed_reasons"]
 
@@ -66,8 +66,7 @@ def _weighed(clues: list[Clue], contributed: Tensor) -> list[Clue]:
 
 
 def _worth(kind: str, contributed: Tensor) -> float:
-    columns = [FEATURES.index(name) for name in OF_KIND[_KIND_OF[kind]]]
-    return max(float(contributed[columns].sum()), _LEAST)
+    return max(float(contributed[columns_of(_KIND_OF[kind])].sum()), _LEAST)
 
 
 def _shared(history: History, entity: int, answer: int, time: int) -> list[Clue]:

@@ -1,4 +1,4 @@
-"""Learning how far to trust each kind of evidence, from questions whose answers are known.
+"""Learning the weights of the ranker, from queries whose answers are known.
 
 Two sources: queries of meta-train tasks; and the supports of *all* new entities, the newest too,
 each fact to be foretold from the entity's earlier ones. The newest supports are what a model can
@@ -7,7 +7,7 @@ know of the present: relations that hardly existed when meta-train entities appe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +22,19 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import History, novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.ragged import expand_ranges
-from metatkgr.models.evidence.combination import learned, opinions, penalty
+from metatkgr.models.evidence.ranker import Ranker
 from metatkgr.models.evidence.reader import Candidates, PublicFacts, Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import WHOLE, Loss, Part
 
-__all__ = ["CombinationPhase", "Examples", "answer_loss", "transfer_shares"]
+__all__ = [
+    "ExampleSet",
+    "Examples",
+    "RankerPhase",
+    "answer_loss",
+    "example_sets",
+    "relation_co_occurrence",
+]
 
 _AT_ONCE = 256
 _OF_ONE_LINK = 3
@@ -39,14 +46,14 @@ Similar = Callable[[Queries], Tensor | None]
 """(Q, E) log-softmax of the translation scores, if there are any."""
 
 
-def transfer_shares(known: VisibleFacts) -> Tensor:
+def relation_co_occurrence(known: VisibleFacts) -> Tensor:
     """(2R, 2R) of the pairs linked by one relation, the share also linked by another.
 
     Shrunk towards zero, for relations with few links.
     """
     entities, relations = len(known.entities), 2 * len(known.relations)
-    pair = known.source * entities + known.target
-    triples = np.unique(np.stack([pair, known.relation], axis=1), axis=0)
+    source, relation_of, target, _ = known.directed()
+    triples = np.unique(np.stack([source * entities + target, relation_of], axis=1), axis=0)
     column, relation = torch.from_numpy(triples.T.copy()).unbind(0)
     low = torch.searchsorted(column, column)
     high = torch.searchsorted(column, column, right=True)
@@ -56,8 +63,8 @@ def transfer_shares(known: VisibleFacts) -> Tensor:
     return both / (both.diagonal().unsqueeze(1) + _SHRINK)
 
 
-class Lesson(NamedTuple):
-    """Questions with answers, and what was visible when they were asked."""
+class ExampleSet(NamedTuple):
+    """Queries with answers, and what was visible when they were asked."""
 
     visible: VisibleFacts
     supports: Supports
@@ -67,7 +74,7 @@ class Lesson(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Questions as numbers; the answer is the first candidate."""
+    """Queries with the features of their candidates; the answer is the first candidate."""
 
     features: Tensor
     """(N, C, F)."""
@@ -79,8 +86,8 @@ class Examples(NamedTuple):
     """(N,)."""
 
 
-def lessons(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list[Lesson]:
-    """All questions to learn from."""
+def example_sets(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list[ExampleSet]:
+    """All training examples, before their features are read."""
     generator = np.random.default_rng(seed)
     found = [_of_queries(problem.train, settings.train_queries, settings, generator)]
     if settings.earlier_queries:
@@ -89,7 +96,7 @@ def lessons(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list
     if settings.support_share:
         for visible, supports in _all_supports(problem):
             found += _of_supports(visible, supports, settings, generator)
-    return [lesson for lesson in found if len(lesson.queries)]
+    return [examples for examples in found if len(examples.queries)]
 
 
 def _all_supports(problem: Problem) -> list[tuple[VisibleFacts, Supports]]:
@@ -106,7 +113,7 @@ def _all_supports(problem: Problem) -> list[tuple[VisibleFacts, Supports]]:
 
 def _of_queries(
     tasks: Tasks, size: int, settings: EvidenceSettings, generator: np.random.Generator
-) -> Lesson:
+) -> ExampleSet:
     """Some queries: novel ones, or half of them where repeats have to be weighed too."""
     novel = novel_answers(tasks) if len(tasks.answers) else np.zeros(0, bool)
     kinds = [np.flatnonzero(novel)]
@@ -117,7 +124,7 @@ def _of_queries(
     link = (asked.relation * entities + asked.entity) * entities + answer
     few = [_few_of_each(generator.permutation(kind), link) for kind in kinds]
     picked = np.sort(np.concatenate([rows[: size // len(kinds)] for rows in few]))
-    return Lesson(tasks.visible, tasks.supports, asked[picked], answer[picked], 1.0)
+    return ExampleSet(tasks.visible, tasks.supports, asked[picked], answer[picked], 1.0)
 
 
 def _few_of_each(rows: IntArray, link: IntArray) -> IntArray:
@@ -134,7 +141,7 @@ def _of_supports(
     supports: Supports,
     settings: EvidenceSettings,
     generator: np.random.Generator,
-) -> list[Lesson]:
+) -> list[ExampleSet]:
     """Each support fact but an entity's first, by its place in the support."""
     first = np.searchsorted(supports.entity, supports.entity)
     place = np.arange(len(supports)) - first
@@ -150,7 +157,7 @@ def _of_supports(
         else:
             rows = np.arange(len(rows))
         rows = np.sort(generator.permutation(rows)[: settings.support_queries])
-        found.append(Lesson(visible, before, asked[rows], answer[rows], settings.support_share))
+        found.append(ExampleSet(visible, before, asked[rows], answer[rows], settings.support_share))
     return found
 
 
@@ -165,31 +172,31 @@ def _columns(supports: Supports) -> tuple[IntArray, ...]:
     return supports.entity, supports.relation, supports.other, supports.time
 
 
-def answer_loss(weights: Mapping[str, Tensor], examples: Examples) -> Tensor:
-    r"""Cross-entropy of the answer among the candidates that count, a weighted mean over questions.
+def answer_loss(ranker: Ranker, examples: Examples) -> Tensor:
+    r"""Cross-entropy of the answer among the candidates that count, a weighted mean over queries.
 
     .. math:: \frac{1}{\sum_i \omega_i} \sum_i \omega_i \sum_m
         \Bigl( \log \sum_{x} e^{s_m(x)} - s_m(a_i) \Bigr)
 
     Summed over the members m: each learns as if it were alone. Candidates that do not count, and
-    questions without weight, are not computed: of real lessons that is half of all rows.
+    queries without weight, are not computed: of real examples that is half of all rows.
     """
     weighty = torch.nonzero(examples.weight > 0).squeeze(1)
     features, mask, relation, weight = (column[weighty] for column in examples)
-    question, candidate = torch.nonzero(mask, as_tuple=True)
-    rows = features[question, candidate].unsqueeze(1)
-    found = opinions(weights, rows, relation[question]).squeeze(2)
-    scores = found.new_full((len(found), *mask.shape), torch.finfo(found.dtype).min / 2)
-    scores[:, question, candidate] = found
-    each = -torch.log_softmax(scores, 2)[..., 0].sum(0)
+    query, candidate = torch.nonzero(mask, as_tuple=True)
+    rows = features[query, candidate].unsqueeze(1)
+    counted = ranker.member_logits(rows, relation[query]).squeeze(2)
+    logits = counted.new_full((len(counted), *mask.shape), torch.finfo(counted.dtype).min / 2)
+    logits[:, query, candidate] = counted
+    each = -torch.log_softmax(logits, 2)[..., 0].sum(0)
     return (each * weight).sum() / weight.sum().clamp(min=1e-6)
 
 
-class CombinationPhase:
-    """Learns the weights of evidence by the cross-entropy of the answer among its candidates.
+class RankerPhase:
+    """Learns the ranker by the cross-entropy of the answer among its candidates.
 
     Args:
-        weights: of the model.
+        ranker: of the model.
         problem: what may be learned from.
         settings: how.
         device: where.
@@ -200,21 +207,23 @@ class CombinationPhase:
 
     def __init__(
         self,
-        weights: dict[str, nn.Parameter],
+        ranker: Ranker,
         problem: Problem,
         settings: EvidenceSettings,
         device: torch.device,
         similar: Similar,
     ) -> None:
-        self.weights, self.problem, self.settings = weights, problem, settings
+        self.ranker, self.problem, self.settings = ranker, problem, settings
         self.device, self.similar = device, similar
         self.epochs, self.learning_rate = settings.epochs, settings.learning_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
         self._examples: Examples | None = None
 
     def parameters(self) -> list[nn.Parameter]:
-        """The weights that questions teach."""
-        return [self.weights[name] for name in learned(self.weights)]
+        """The weights that examples teach."""
+        names = ("shared", "relation", "inner", "bias", "outer")
+        known = dict(self.ranker.named_parameters())
+        return [known[name] for name in names if name in known]
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """(B,) rows of the examples, in random order."""
@@ -227,51 +236,54 @@ class CombinationPhase:
         """Cross-entropy of the answer among the candidates that count."""
         assert self._examples is not None
         rows = batch[part.of(len(batch))]
-        value = answer_loss(self.weights, Examples(*(column[rows] for column in self._examples)))
-        return Loss(value + penalty(self.weights, self.settings), {}, part.share(len(batch)))
+        value = answer_loss(self.ranker, Examples(*(column[rows] for column in self._examples)))
+        return Loss(value + self.ranker.penalty(self.settings), {}, part.share(len(batch)))
 
     @torch.no_grad()
     def _read(self) -> Examples:
-        """Read the evidence of all questions once; sets the means and deviations of features."""
+        """Read the features of all examples once; sets their means and deviations."""
         parts = []
         known = self.problem.known
-        relation, source, target = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
-            for column in (known.relation, known.source, known.target)
+        source, relation, target, _ = (
+            torch.from_numpy(column).to(self.device) for column in known.directed()
         )
         self._known = torch.unique(_cells(relation, source, target, len(known.entities)))
         indexed: VisibleFacts | None = None
-        for lesson in lessons(self.problem, self.settings):
-            if lesson.visible is not indexed:
-                indexed, public = lesson.visible, PublicFacts(lesson.visible, self.device)
-            reader = Reader(
-                public, lesson.supports, self.weights["evidence.transfer"], self.settings
-            )
-            for begin in range(0, len(lesson.queries), _AT_ONCE):
-                rows = slice(begin, begin + _AT_ONCE)
-                queries = lesson.queries[rows]
-                answer = torch.from_numpy(lesson.answer[rows]).to(self.device)
-                found = reader.read(queries, self.similar(queries), answer)
-                relation = torch.from_numpy(queries.relation).to(self.device)
-                weight = torch.full(relation.shape, lesson.weight, device=self.device)
-                pointed_at = (found.entity[:, 1:] == answer.unsqueeze(1)).any(1)
-                weight = torch.where(pointed_at, weight, weight * self.settings.missed_share)
-                mask = found.mask & ~self._true_already(queries, found)
-                mask[:, 0] = True
-                parts.append(Examples(found.features, mask, relation, weight))
-        examples = Examples(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-        counted = examples.features[examples.mask]
-        self.weights["evidence.mean"].copy_(counted.mean(0))
-        self.weights["evidence.deviation"].copy_(counted.std(0).clamp(min=0.05))
-        return examples
+        public: PublicFacts | None = None
+        for examples in example_sets(self.problem, self.settings):
+            if public is None or examples.visible is not indexed:
+                public = None  # before the next one is made: one index at a time
+                indexed, public = examples.visible, PublicFacts(examples.visible, self.device)
+            parts += self._read_set(public, examples)
+        read = Examples(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+        counted = read.features[read.mask]
+        self.ranker.mean.copy_(counted.mean(0))
+        self.ranker.deviation.copy_(counted.std(0).clamp(min=0.05))
+        return read
 
-    def _true_already(self, queries: Queries, found: Candidates) -> Tensor:
-        """(Q, C) other answers that are known to be true at some time: no rivals of this one."""
+    def _read_set(self, public: PublicFacts, examples: ExampleSet) -> list[Examples]:
+        reader = Reader(public, examples.supports, self.ranker.transfer, self.settings)
+        parts = []
+        for rows in reader.batches(examples.queries, _AT_ONCE):
+            queries = examples.queries[rows]
+            answer = torch.from_numpy(examples.answer[rows]).to(self.device)
+            candidates = reader.read(queries, self.similar(queries), answer)
+            relation = torch.from_numpy(queries.relation).to(self.device)
+            weight = torch.full(relation.shape, examples.weight, device=self.device)
+            covered = (candidates.entity[:, 1:] == answer.unsqueeze(1)).any(1)
+            weight = torch.where(covered, weight, weight * self.settings.missed_share)
+            mask = candidates.mask & ~self._true_already(queries, candidates)
+            mask[:, 0] = True
+            parts.append(Examples(candidates.features, mask, relation, weight))
+        return parts
+
+    def _true_already(self, queries: Queries, candidates: Candidates) -> Tensor:
+        """(Q, C) other answers that are known to be true at some time: not to be ranked below."""
         entity, relation = (
             torch.from_numpy(column).to(self.device).unsqueeze(1)
             for column in (queries.entity, queries.relation)
         )
-        cell = _cells(relation, entity, found.entity, len(self.problem.known.entities))
+        cell = _cells(relation, entity, candidates.entity, len(self.problem.known.entities))
         place = torch.searchsorted(self._known, cell).clamp(max=max(len(self._known) - 1, 0))
         known: Tensor = self._known[place] == cell
         return known

@@ -1,13 +1,13 @@
 r"""Walks over three links that know what kind of links they follow, and when these were.
 
-Two families, for a question (e, r, ?, t):
+Two families, for a query (e, r, ?, t):
 
-=========  ======================  =============================================================
-``peers``  e -q-> y <-q- z -r-> x  z shares (q, y) with e, for any q: what did such peers answer?
-``likes``  e -r-> y -q-> w <-q- x  x shares (q, w), for any q, with an earlier answer y of e
-=========  ======================  =============================================================
+============  ======================  ==========================================================
+peers         e -q-> y <-q- z -r-> x  z shares (q, y) with e, for any q: what did peers answer?
+partners      e -r-> y -q-> w <-q- x  x shares (q, w), for any q, with an earlier answer y of e
+============  ======================  ==========================================================
 
-At each place one of the n links there that began last (at most ``branches``) is followed, with
+From each entity one of its n links that began last (at most ``branches``) is followed, with
 probability 1 / n. A walk that turns back on its own link does not count. The share of x is the sum
 over all walks that end there; in the *timed* share a walk counts
 
@@ -26,14 +26,14 @@ from torch import Tensor
 from metatkgr.graph.index import EntityFacts, LatestLinks, TemporalIndex, last_of_each
 from metatkgr.graph.ragged import blocks_by_size, pack
 
-__all__ = ["latest_steps", "peer_walks"]
+__all__ = ["latest_of_facts", "peer_walks"]
 
 _LARGEST_EXPANSION = 1 << 22
 _NEVER = 1 << 62
 """A step after all others."""
 
 
-def latest_steps(facts: EntityFacts, rows: int, index: TemporalIndex, most: int) -> LatestLinks:
+def latest_of_facts(facts: EntityFacts, rows: int, index: TemporalIndex, most: int) -> LatestLinks:
     """Distinct links out of facts in any order; of each row those that began last.
 
     Args:
@@ -64,36 +64,36 @@ def latest_steps(facts: EntityFacts, rows: int, index: TemporalIndex, most: int)
 def peer_walks(
     index: TemporalIndex,
     own: LatestLinks,
-    questions: tuple[Tensor, Tensor, Tensor],
+    query: tuple[Tensor, Tensor, Tensor],
     chosen: Tensor,
     branches: int,
     *,
-    likes: bool,
+    partners: bool,
 ) -> tuple[Tensor, Tensor]:
     """Shares and timed shares of the candidates, (Q, C) each.
 
     Args:
         index: the public links.
-        own: the links of each question's e that are followed: for ``likes`` those by r.
-        questions: entity, relation and time, (Q,) each.
+        own: the links of each query entity e that are followed: for ``partners`` those by r.
+        query: entity, relation and time, (Q,) each.
         chosen: (Q, C) candidates.
-        branches: links followed at each place, at most.
-        likes: which family of walks.
+        branches: links followed from each entity, at most.
+        partners: which family of walks.
     """
-    entity, asked, time = questions
+    entity, relation, time = query
     half = index.relations // 2
 
-    def back(relation: Tensor) -> Tensor:
-        return (relation + half) % index.relations
+    def back(along: Tensor) -> Tensor:
+        return (along + half) % index.relations
 
     weight = own.shares(len(entity))
-    follow = None if likes else back(own.relation)
+    follow = None if partners else back(own.relation)
     second = index.latest_links(own.target, follow, time[own.row], branches)
     second = second.kept(second.target != entity[own.row[second.row]])
     question = own.row[second.row]
     weight = weight[second.row] * second.shares(len(own.row))
     apart = _apart(own.kept(second.row), second)
-    follow = back(second.relation) if likes else asked[question]
+    follow = back(second.relation) if partners else relation[question]
     table = torch.zeros(2, len(entity) * index.entities, dtype=torch.float64, device=time.device)
     room = torch.full_like(question, branches)
     for rows in blocks_by_size(room, _LARGEST_EXPANSION):
@@ -101,7 +101,7 @@ def peer_walks(
         third = index.latest_links(second.target[rows], follow[rows], now, branches)
         before = second.row[rows][third.row]
         turned = third.target == own.target[before]
-        if not likes:
+        if not partners:
             # A peer's answer may be y, unless by the very link that made it a peer.
             turned = turned & (third.relation == own.relation[before])
         third = third.kept(~turned)
@@ -110,8 +110,8 @@ def peer_walks(
         timed = share / gaps / (1 + (now[third.row] - third.last).clamp(min=0))
         cell = question[rows][third.row] * index.entities + third.target
         table.scatter_add_(1, cell.expand(2, -1), torch.stack([share, timed]))
-    found = table.view(2, len(entity), -1).gather(2, chosen.expand(2, -1, -1)).float()
-    return found[0], found[1]
+    shares = table.view(2, len(entity), -1).gather(2, chosen.expand(2, -1, -1)).float()
+    return shares[0], shares[1]
 
 
 def _apart(one: LatestLinks, other: LatestLinks) -> Tensor:

@@ -1,0 +1,168 @@
+r"""The ranker: re-ranks candidates by their features, with a small ensemble.
+
+.. math:: s_m(x) = z_x \cdot (w_m + \Delta_r) + v_m \cdot \tanh(W_m z_x + b_m), \qquad
+    s(x) = \frac{1}{M} \sum_m s_m(x) + \lambda \log p_x
+
+z are the features, brought to mean 0 and deviation 1; w are weights that all relations share, Δ_r
+what is particular to one; p_x is x's share of PageRank, M the ensemble size, each member with
+weights of its own, and λ the weight of the prior. The second part lets one feature change the
+meaning of another: a slot filled in the past means something else for an entity that has left it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from metatkgr.models.evidence.features import FEATURES
+from metatkgr.models.evidence.settings import EvidenceSettings
+
+__all__ = ["COUNTED", "MOST_AGE", "REPEAT_BOOST", "Ranker", "boost_repeats", "initial_weights"]
+
+REPEAT_BOOST = 1_000_000
+"""More than any learned logit."""
+MOST_AGE = REPEAT_BOOST // 2
+"""Steps after which one repeat is as old as another."""
+COUNTED = ("mean", "deviation", "transfer")
+"""Weights that are counted, not learned."""
+_START = {"link": 3.0, "contact": 0.5, "far_slot": 0.5, "slot_season": 0.3}
+"""Where learning starts, by feature: about the order of the rules."""
+
+
+def initial_weights(
+    settings: EvidenceSettings, relations: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Weights that order as the rules do, more or less, by the names of a ranker's parameters.
+
+    Args:
+        settings: whose ``members`` and ``hidden`` count.
+        relations: number of directed relations.
+        generator: draws the hidden part.
+    """
+    count, members = len(FEATURES), settings.members
+    shared = torch.zeros(members, count)
+    for name, weight in _START.items():
+        shared[:, FEATURES.index(name)] = weight
+    weights = {
+        "mean": torch.zeros(count),
+        "deviation": torch.ones(count),
+        "shared": shared,
+        "relation": torch.zeros(relations, count),
+        "transfer": torch.zeros(relations, relations),
+    }
+    if settings.hidden:
+        size = (members, count, settings.hidden)
+        weights["inner"] = torch.randn(size, generator=generator) / count**0.5
+        weights["bias"] = torch.zeros(members, settings.hidden)
+        weights["outer"] = torch.zeros(members, settings.hidden)
+    return weights
+
+
+class Ranker(nn.Module):
+    """The weights of the formula above.
+
+    Args:
+        weights: as :func:`initial_weights` makes them; none, for one that is loaded later.
+    """
+
+    mean: Tensor
+    """(F,) of each feature among training candidates."""
+    deviation: Tensor
+    """(F,) the same."""
+    transfer: Tensor
+    """(2R, 2R) relation co-occurrence: of the pairs linked by one relation, the share also linked
+    by another; a feature is looked up in it."""
+    shared: Tensor
+    """(M, F) w."""
+    relation: Tensor
+    """(2R, F) Δ."""
+    inner: Tensor
+    """(M, F, hidden) W; there is no hidden part without it."""
+    bias: Tensor
+    """(M, hidden) b."""
+    outer: Tensor
+    """(M, hidden) v."""
+
+    def __init__(self, weights: dict[str, Tensor] | None = None) -> None:
+        super().__init__()
+        for name, value in (weights or {}).items():
+            if name in COUNTED:
+                self.register_buffer(name, value)
+            else:
+                self.register_parameter(name, nn.Parameter(value))
+
+    @property
+    def hidden(self) -> bool:
+        """Whether there is a hidden part."""
+        return "outer" in self._parameters
+
+    def standardised(self, features: Tensor) -> Tensor:
+        """(..., F) features with mean 0 and deviation 1."""
+        return (features - self.mean) / self.deviation
+
+    def member_logits(self, features: Tensor, relation: Tensor) -> Tensor:
+        """What each member of the ensemble makes of the candidates.
+
+        Args:
+            features: (Q, C, F).
+            relation: (Q,) directed.
+
+        Returns:
+            (M, Q, C) logits.
+        """
+        z = self.standardised(features)
+        particular = (z @ self.relation[relation].unsqueeze(-1)).squeeze(-1)
+        logits = torch.movedim(z @ self.shared.T, -1, 0) + particular
+        if self.hidden:
+            parts = zip(self.inner, self.bias, self.outer, strict=True)
+            hidden = [torch.tanh(z @ inner + bias) @ outer for inner, bias, outer in parts]
+            logits = logits + torch.stack(hidden)
+        return logits
+
+    def forward(self, features: Tensor, relation: Tensor, prior: float = 0.0) -> Tensor:
+        """(Q, C) logits: the mean of the members and ``prior`` times log PageRank."""
+        known = prior * features[..., FEATURES.index("far_slot")]
+        return self.member_logits(features, relation).mean(0) + known
+
+    def contributions(self, features: Tensor, relation: Tensor, prior: float = 0.0) -> Tensor:
+        """(Q, C, F) what each feature adds to a logit.
+
+        The linear part exactly, the hidden part by its gradient times the feature.
+        """
+        with torch.enable_grad():
+            z = self.standardised(features).detach().requires_grad_(True)
+            raw = z * self.deviation + self.mean
+            total = self(raw, relation).sum()
+            (slope,) = torch.autograd.grad(total, z)
+        added = (slope * z).detach()
+        column = FEATURES.index("far_slot")
+        added[..., column] += prior * features[..., column]
+        return added
+
+    def penalty(self, settings: EvidenceSettings) -> Tensor:
+        """What keeps a relation's own weights near the shared ones, and the others small."""
+        total = settings.shrinkage * self.relation.square().sum()
+        if self.hidden:
+            for weight in (self.inner, self.bias, self.outer):
+                total = total + settings.decay * weight.square().sum()
+        return total
+
+
+def boost_repeats(logits: Tensor, link: Tensor, time: Tensor, share: Tensor) -> Tensor:
+    """Logits with those on top that were linked to e by r before, the latest first.
+
+    Of several that were linked last at the same step, PageRank decides: the weights know nothing
+    of repeats, as they are learned from novel answers.
+
+    Args:
+        logits: (Q, E).
+        link: (Q, E) last step of such a link, -1: never.
+        time: (Q,) asked.
+        share: (Q, E) of PageRank, 0..1.
+
+    Returns:
+        (Q, E) float64: neither steps nor shares are rounded away.
+    """
+    age = (time.unsqueeze(1) - link).clamp(0, MOST_AGE)
+    repeat = REPEAT_BOOST - age + share.clamp(max=0.9).double()
+    return torch.where(link >= 0, repeat, logits.double())
