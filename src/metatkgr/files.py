@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "read_json",
     "read_text",
     "read_toml",
+    "to_toml",
     "write_json",
     "write_text",
 ]
@@ -141,6 +143,29 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, content: Any) -> None:
     """Write JSON atomically; NaN and infinity are refused, they are no JSON."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def to_toml(content: Mapping[str, Any]) -> str:
+    """A dictionary of numbers, texts, truths, lists and dictionaries of them as TOML."""
+    lines: list[str] = []
+    _add_table(lines, (), content)
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _add_table(lines: list[str], path: tuple[str, ...], content: Mapping[str, Any]) -> None:
+    plain = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
+    if path and (plain or not content):
+        lines += ["", f"[{'.'.join(map(_key, path))}]"]
+    # JSON's strings, numbers, booleans and lists of them are TOML's too.
+    lines += [f"{_key(key)} = {json.dumps(value)}" for key, value in plain.items()]
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            _add_table(lines, (*path, key), value)
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML; in quotes it may hold any character."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
 
 
 def check_file(path: Path) -> None:

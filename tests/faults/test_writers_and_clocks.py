@@ -22,7 +22,7 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
 from metatkgr.training.estimator import configure, learn, trainable
-from metatkgr.training.writer import FolderBusyError, only_writer
+from metatkgr.training.runs import FolderBusyError, only_writer
 
 
 def test_a_second_writer_is_refused_while_the_first_is_at_work(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ from metatkgr.training.runs import (
     check_folder,
     is_run,
     load_config,
+    only_writer,
     save_graph,
     save_run,
 )
 from metatkgr.training.tuned import TUNED, tuned_settings
-from metatkgr.training.writer import only_writer
 from metatkgr.version import __version__
 
 __all__ = ["Estimator", "MetaTKGR", "Progress", "configure", "learn", "trainable"]

@@ -18,9 +18,9 @@ No pickle: nothing in the folder can run code. Each file is written under anothe
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -34,19 +34,29 @@ from metatkgr.data.shots import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import evaluation_report
-from metatkgr.files import check_file, read_json, read_text, read_toml, write_json, write_text
+from metatkgr.files import (
+    check_file,
+    exclusive,
+    read_json,
+    read_text,
+    read_toml,
+    to_toml,
+    write_json,
+    write_text,
+)
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.checkpoint import check_fit, expected_state, read_tensors, write_tensors
-from metatkgr.training.writer import only_writer
 
 __all__ = [
+    "FolderBusyError",
     "Run",
     "RunConfig",
     "check_folder",
     "is_run",
     "load_config",
     "load_run",
+    "only_writer",
     "save_graph",
     "save_manifest",
     "save_model",
@@ -102,6 +112,22 @@ def is_run(path: str | Path) -> bool:
         return False  # no name that a path can have
 
 
+class FolderBusyError(SettingsError):
+    """Another process is writing to the folder."""
+
+
+def only_writer(folder: Path) -> AbstractContextManager[None]:
+    """Within it, no other process may write to the folder.
+
+    Raises:
+        FolderBusyError: another does.
+    """
+    busy = FolderBusyError(
+        f"another process is training in {folder}; wait for it, stop it, or choose another folder"
+    )
+    return exclusive(folder / ".writer", busy)
+
+
 def check_folder(folder: Path, *, resume: bool) -> None:
     """Refuse to write over a run."""
     if is_run(folder) and not resume:
@@ -112,7 +138,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
     """Write what is known before training: configuration, facts, names."""
-    write_text(folder / "config.toml", _toml(asdict(config)))
+    write_text(folder / "config.toml", to_toml(asdict(config)))
     # A column of an ingested folder is mapped and cannot be written to, which torch warns of.
     columns = {name: np.require(getattr(facts, name), requirements=("C", "W")) for name in _COLUMNS}
     tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
@@ -303,15 +329,3 @@ def _card(config: RunConfig, result: dict[str, Any], lines: list[dict[str, Any]]
         f"{metrics['mrr_ci95'][0]:.3f} to {metrics['mrr_ci95'][1]:.3f}), H@10 "
         f"{metrics['hits@10']:.4f}. Meta-test was not looked at.\n\n## Settings\n\n{settings}\n"
     )
-
-
-def _toml(content: dict[str, Any]) -> str:
-    """A flat dictionary with one level of tables as TOML."""
-    plain = {key: value for key, value in content.items() if not isinstance(value, dict)}
-    tables = {key: value for key, value in content.items() if isinstance(value, dict)}
-    # JSON's strings, numbers, booleans and lists of them are TOML's too.
-    lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-    return "\n".join(lines) + "\n"

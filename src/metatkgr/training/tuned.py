@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import metatkgr.models
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.files import read_toml, write_text
+from metatkgr.files import read_toml, to_toml, write_text
 
 __all__ = ["TUNED", "TUNED_FILE", "keep_tuned", "tuned_settings"]
 
@@ -43,14 +41,12 @@ def keep_tuned(path: Path, model: str, dataset: str, settings: Mapping[str, Any]
     """
     content = _read(path) if path.exists() else {}
     content.setdefault(model, {})[dataset] = dict(settings)
-    head = _comment(path)
-    for name in sorted(content):
-        for data in sorted(content[name]):
-            # JSON's strings and numbers are TOML's too.
-            head += ["", f"[{_key(name)}.{_key(data)}]"]
-            values = content[name][data]
-            head += [f"{key} = {json.dumps(values[key])}" for key in sorted(values)]
-    write_text(path, "\n".join(head).lstrip("\n") + "\n")
+    ordered = {
+        name: {data: dict(sorted(values.items())) for data, values in sorted(known.items())}
+        for name, known in sorted(content.items())
+    }
+    head = "".join(f"{line}\n" for line in _comment(path))
+    write_text(path, (head + "\n" if head else "") + to_toml(ordered))
 
 
 def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
@@ -65,11 +61,6 @@ def _values(path: Path, known: Any) -> list[Any]:
     if not isinstance(known, dict):
         raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")
     return list(known.values())
-
-
-def _key(name: str) -> str:
-    """A name as a key of TOML; in quotes it may hold any character."""
-    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
 
 
 def _comment(path: Path) -> list[str]:
