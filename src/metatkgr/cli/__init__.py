@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from metatkgr.cli.compare import compare as compare_command
 from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
+from metatkgr.cli.evaluate import compare as compare_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
 from metatkgr.cli.predict import predict as predict_command
 from metatkgr.cli.reproduce import reproduce as reproduce_command

@@ -10,8 +10,8 @@ import typer
 
 from metatkgr.cli import options
 from metatkgr.cli.ingest import ingest
+from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for, emit_json, plain_table
-from metatkgr.cli.reading import Reading, reads_data
 
 __all__ = ["app"]
 

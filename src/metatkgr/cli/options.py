@@ -1,13 +1,22 @@
-"""Options that several commands share, and what they turn into."""
+"""Options that several commands share, written once, and what they turn into."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from rich.console import Console
 
 from metatkgr.errors import SettingsError
+
+if TYPE_CHECKING:
+    from metatkgr.data.facts import Facts
+    from metatkgr.data.readers.bad_rows import BadRows
 
 __all__ = [
     "Cluster",
@@ -16,12 +25,14 @@ __all__ = [
     "JsonOut",
     "KnownShots",
     "ModelName",
+    "Reading",
     "RunOrData",
     "Seed",
     "SetValues",
     "Shots",
     "VisibilityName",
     "parse_assignments",
+    "reads_data",
 ]
 
 Data = Annotated[
@@ -92,6 +103,81 @@ SetValues = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the model; repeatable."),
 ]
 
+_READING = "Reading files"
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="S,R,O,T[,END]",
+        help="Names or positions (from 0) of the subject, relation, object, time and end columns.",
+        rich_help_panel=_READING,
+    ),
+]
+Delimiter = Annotated[
+    str | None, typer.Option(help="Character between cells.", rich_help_panel=_READING)
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first row holds names (found out when not given).",
+        rich_help_panel=_READING,
+    ),
+]
+Unit = Annotated[
+    str,
+    typer.Option(
+        "--time-unit",
+        help="One time step: hour, day, week, month, year, step (plain integers) or auto.",
+        rich_help_panel=_READING,
+    ),
+]
+Ids = Annotated[
+    bool | None,
+    typer.Option(
+        "--ids/--names",
+        help="Whether cells are integer ids (of entity2id.txt, relation2id.txt) or names.",
+        rich_help_panel=_READING,
+    ),
+]
+Clip = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIRST..LAST",
+        help="Keep interval facts to this range; open ends reach to it.",
+        rich_help_panel=_READING,
+    ),
+]
+SkipBadRows = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad-rows",
+        help="Go on without the rows that cannot be read, and write a report of them.",
+        rich_help_panel=_READING,
+    ),
+]
+BadRowsReport = Annotated[
+    Path,
+    typer.Option(
+        "--bad-rows-report",
+        metavar="FILE",
+        help="Where that report goes: .json, or text.",
+        rich_help_panel=_READING,
+    ),
+]
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "columns": (Columns, None),
+    "delimiter": (Delimiter, None),
+    "header": (Header, None),
+    "unit": (Unit, "auto"),
+    "ids": (Ids, None),
+    "clip": (Clip, None),
+    "skip_bad_rows": (SkipBadRows, False),
+    "bad_rows_report": (BadRowsReport, Path("bad-rows.json")),
+}
+"""Type and default of each option, by the name of its parameter."""
+
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
     """``['lr=0.1']`` as ``{'lr': '0.1'}``."""
@@ -102,3 +188,83 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
             raise SettingsError(f"--set takes KEY=VALUE, not {text!r}")
         values[key.strip()] = value.strip()
     return values
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was said about reading a file."""
+
+    fields: dict[str, Any]
+    """Fields of ``ReadOptions`` that were given."""
+    report: Path
+    """Where a report of skipped rows goes."""
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Reading:
+        """From the values of the options."""
+        columns, delimiter, clip = given["columns"], given["delimiter"], given["clip"]
+        fields = {
+            "columns": columns and tuple(c.strip() for c in columns.split(",")),
+            "delimiter": "\t" if delimiter in ("\\t", "tab") else delimiter,
+            "header": given["header"],
+            "unit": None if given["unit"] == "auto" else given["unit"],
+            "ids": given["ids"],
+            "clip": clip and _clip(clip),
+            "skip_bad_rows": given["skip_bad_rows"] or None,
+        }
+        chosen = {key: value for key, value in fields.items() if value is not None}
+        return cls(chosen, given["bad_rows_report"])
+
+    def options(self, console: Console) -> dict[str, Any]:
+        """The same for ``open_model``, which reads DATA where it is not a run."""
+        return {"reading": self.fields, "tell": lambda rows: self.tell(rows, console)}
+
+    def load(self, data: str, console: Console) -> Facts:
+        """Load DATA; where bad rows were to be skipped, tell about them and write the report."""
+        from metatkgr.data import sources
+
+        facts, rows = sources.load_with_report(data, **self.fields)
+        if rows is not None:
+            self.tell(rows, console)
+        return facts
+
+    def tell(self, rows: BadRows, console: Console) -> None:
+        """Where bad rows were to be skipped, tell about them and write the report."""
+        if self.fields.get("skip_bad_rows"):
+            rows.write(self.report)
+            console.print(
+                f"Skipped {rows.total:,} of {rows.rows_in_file:,} rows; see {self.report}.",
+                style="yellow",
+            )
+
+
+def reads_data(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: give a command the options for reading files; it gets them as ``reading``."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "reading"
+    ]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_)
+        for name, (type_, default) in _OPTIONS.items()
+    ]
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        given = {name: values.pop(name) for name in _OPTIONS}
+        command(**values, reading=Reading.of(given))
+
+    # typer reads the signature and the annotations, not the function
+    call.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
+    del call.__wrapped__
+    return call
+
+
+def _clip(text: str) -> tuple[str, str]:
+    first, dots, last = text.partition("..")
+    if not dots or not first.strip() or not last.strip():
+        raise SettingsError(f"--clip takes FIRST..LAST, as in 1786..2017, not {text!r}")
+    return first.strip(), last.strip()

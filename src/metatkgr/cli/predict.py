@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metatkgr.cli import options
+from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for, emit_json
-from metatkgr.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
     from metatkgr.forecasting.calibration import Calibration

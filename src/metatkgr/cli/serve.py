@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metatkgr.cli import options
+from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for
-from metatkgr.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
     from metatkgr.serving.quality import Quality

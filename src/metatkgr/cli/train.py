@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from metatkgr.cli import options
+from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for, emit_json, growing_bar, metric_table
-from metatkgr.cli.reading import Reading, reads_data
 
 __all__ = ["train"]
 
