@@ -31,7 +31,7 @@ load: $(VENV)/.installed-dev
 
 # Broken and hostile input of every kind; see docs/hardening.md. `make fuzz CASES=20000` is short.
 fuzz: $(VENV)/.installed-dev
-	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz.campaign --cases $(CASES) \
+	cd tests && PYTHONPATH=.. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz.campaign --cases $(CASES) \
 		--seed $(SEED) --workers $(WORKERS) --out ../results/fuzz.json
 
 # kill -9 at 50 random moments of trainings and 50 of services that are writing.
@@ -66,7 +66,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m metatkgr.experiments.report results docs
+	$(BIN)/python -m studies.results_page results docs
 
 screenshots: $(VENV)/.installed-dev
 	cd tests && ../$(BIN)/python -m serving.screenshots ../docs/images

@@ -18,8 +18,7 @@ import pytest
 from command_line import Run
 from local_service import Command
 from metatkgr.data import catalog
-from metatkgr.experiments.report import results_page
-from metatkgr.experiments.results import Results
+from studies.results_page import page_of, results_of
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -143,7 +142,8 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 def test_the_results_page_is_made_from_the_results() -> None:
-    made = results_page(Results.read(ROOT / "results"))
+    results = ROOT / "results"
+    made = page_of(results, results_of(results))
     assert made == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert "paths` is above the published model in" in made
 

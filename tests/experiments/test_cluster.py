@@ -21,7 +21,7 @@ import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
 from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.records import records_of
+from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import read_records
 from metatkgr.experiments.runner import LOG, record_path, run_grid, work_through
 from metatkgr.models.trainable import Part
@@ -91,9 +91,7 @@ def test_a_node_dies_and_every_cell_is_computed_once(nodes: Any, tmp_path: Path)
     assert [text.split()[1].rstrip(":") for text in said if text.startswith("lost")] == [long.name]
     # What the dead node had learned was gone on with, to the result of an undisturbed training.
     work_through(tmp_path / "alone", [long], say=said.append)
-    (resumed,), (whole,) = (
-        records_of(record_path(o, long)) for o in (tmp_path, tmp_path / "alone")
-    )
+    resumed, whole = (Record.read(record_path(o, long)) for o in (tmp_path, tmp_path / "alone"))
     assert resumed.result["metrics"] == whole.result["metrics"]
     assert resumed.training["epochs"] == 80
 

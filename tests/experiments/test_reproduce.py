@@ -19,7 +19,7 @@ from command_line import Run
 from metatkgr.errors import SettingsError, UnknownNameError
 from metatkgr.experiments.cells import BASELINES, Cell
 from metatkgr.experiments.leases import Lease
-from metatkgr.experiments.records import records_of
+from metatkgr.experiments.records import Record
 from metatkgr.experiments.report import results_page
 from metatkgr.experiments.results import Results, read_records
 from metatkgr.experiments.runner import Limits, failures, record_path, run_grid, work_through
@@ -107,7 +107,7 @@ def test_a_killed_worker_loses_nothing_but_its_last_epoch(tmp_path: Path) -> Non
     # The dead process is gone from this machine: its lease is taken over at once.
     work_through(killed, [cell])
     work_through(whole, [cell])
-    (resumed,), (uninterrupted,) = (records_of(record_path(out, cell)) for out in (killed, whole))
+    resumed, uninterrupted = (Record.read(record_path(out, cell)) for out in (killed, whole))
     assert done_before >= 3
     assert resumed.result["metrics"] == uninterrupted.result["metrics"]
     assert resumed.result["per_entity"] == uninterrupted.result["per_entity"]

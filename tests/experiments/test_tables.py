@@ -13,8 +13,8 @@ from metatkgr.errors import DataError
 from metatkgr.evaluation.statistics import bootstrap_interval
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.published import CROSS_SHOT, PUBLISHED
-from metatkgr.experiments.records import Record, collect, pack, unpack
-from metatkgr.experiments.report import results_page, to_html
+from metatkgr.experiments.records import Record, pack, unpack
+from metatkgr.experiments.report import to_html
 from metatkgr.experiments.results import Results, best_baselines, read_records
 from metatkgr.experiments.runner import work_through
 from metatkgr.experiments.sections.findings import bound_findings, leader_findings
@@ -104,29 +104,6 @@ def cells(tmp_path: Path) -> Path:
     grid = [Cell("world:3000:1", rule, k) for rule in ("recurrency", "paths") for k in (1, 3)]
     work_through(tmp_path / "out", grid, say=lambda text: None)
     return tmp_path / "out"
-
-
-def test_collected_results_make_the_same_page_and_merge(cells: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    found = read_records(cells / "cells")
-    collect(found[:3], results)
-    files = collect(found[2:], results)
-    assert [path.relative_to(results).as_posix() for path in files] == [
-        "cells/world_3000_1/recurrency.json"
-    ]
-    assert len(collect(found, results)) == 2
-    direct, collected = Results.read(cells), Results.read(results)
-    assert results_page(direct) == results_page(collected)
-    for one, other in zip(direct.records, collected.records, strict=True):
-        mine, theirs = one.per_entity(), other.per_entity()
-        assert mine is not None
-        assert theirs is not None
-        assert np.array_equal(mine[0], theirs[0])
-        metrics = one.result["metrics"]["static"]["all"]
-        assert mine[0].sum() / mine[1].sum() == pytest.approx(metrics["mrr"], abs=0.002)
-        hits = round(metrics["hits@10"] * metrics["queries"])
-        assert sum(one.result["per_step"]["hits@10_static"]) == hits
-        assert ("per_step" in other.result) == (other.cell.shots == 3), "no figure needs the rest"
 
 
 def test_a_table_shows_what_is_missing_as_a_dash(cells: Path) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 from fuzz.fuzzing import fuzzer, scratch
 from fuzz.mutation import damage_bytes, damage_value
 from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.records import Record, collect, pack, records_of
-from metatkgr.experiments.results import best_baselines, read_records
+from metatkgr.experiments.records import Record, pack
+from metatkgr.experiments.results import best_baselines
+from studies.collect import collect, collected
 
 
 @cache
@@ -54,22 +55,37 @@ def _written(rng: random.Random, content: Any, name: str) -> Any:
 def cell_records(rng: random.Random) -> None:
     """The record of a cell, as ``reproduce`` reads it."""
     path = _written(rng, _record(), "cell.json") / "cell.json"
-    best_baselines(records_of(path))
+    record = Record.read(path)
+    best_baselines([record])
+    _told(record)
 
 
 @fuzzer(share=6)
 def result_files(rng: random.Random) -> None:
     """Files of results, as the tables read them: every record is in a table or refused."""
     record = _record()
+    packed = dict(record["result"]["per_entity"])
+    counts = {"entity-split/3": packed.pop("queries")}
+    shared = record | {"result": record["result"] | {"per_entity": packed}}
     content: Any = rng.choice(
-        (record, [record, record], record["result"], {"queries": {}, "records": [record]})
+        (
+            record,
+            [record, record],
+            {"queries": {}, "records": [record]},
+            {"queries": counts, "records": [shared, record]},
+        )
     )
-    for kept in read_records(_written(rng, content, "cell.json")):
-        for name in ("static", "time"):
-            values = kept.values(name)
-            assert values is None or all(isinstance(value, float) for value in values)
-            kept.per_entity(name)
-        assert isinstance(kept.row.label, str)
+    for kept in collected(_written(rng, content, "cell.json") / "cell.json"):
+        _told(kept)
+
+
+def _told(record: Record) -> None:
+    """What tables ask of a record."""
+    for name in ("static", "time"):
+        values = record.values(name)
+        assert values is None or all(isinstance(value, float) for value in values)
+        record.per_entity(name)
+    assert isinstance(record.row.label, str)
 
 
 @fuzzer(share=1)

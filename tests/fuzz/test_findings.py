@@ -18,7 +18,7 @@ from metatkgr.data.shots import Shots
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError, nearest
 from metatkgr.experiments.cells import Cell
-from metatkgr.experiments.records import Record, collect, records_of
+from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import best_baselines, read_records
 from metatkgr.files import read_json, read_toml
 from metatkgr.forecasting.calibration import Calibration
@@ -29,6 +29,7 @@ from metatkgr.training.checkpoint import check_fit, check_optimiser, read_tensor
 from metatkgr.training.runs import load_config
 from metatkgr.training.trace import Trace, read_trace
 from metatkgr.training.tuned import tuned_settings
+from studies.collect import collect, collected
 
 
 @pytest.mark.parametrize("value", [[], {}, None, True, 2.5, math.nan, math.inf, 10**400, "inf"])
@@ -88,7 +89,7 @@ def test_toml_that_python_chokes_on_is_refused(tmp_path: Path, text: str) -> Non
 def test_json_that_python_chokes_on_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    for read in (read_json, records_of, Calibration.load):
+    for read in (read_json, Record.read, Calibration.load):
         with pytest.raises(DataError):
             read(path)
 
@@ -148,11 +149,13 @@ def test_a_file_of_something_else_is_no_result(tmp_path: Path, content: Any) -> 
     (tmp_path / "x.json").write_text(json.dumps(content))
     with pytest.raises(DataError):
         read_records(tmp_path)
+    with pytest.raises(DataError):
+        collected(tmp_path / "x.json")
 
 
 def test_an_evaluation_without_its_cell_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps(records._record()["result"]))
-    with pytest.raises(DataError, match=r"x\.json does not hold records of cells: its 'cell'"):
+    with pytest.raises(DataError, match=r"x\.json is not the record of a cell: its 'cell'"):
         read_records(tmp_path)
 
 

@@ -15,14 +15,13 @@ import pytest
 
 import metatkgr as mt
 from command_line import Run
-from metatkgr.errors import DataError, SettingsError
-from metatkgr.experiments.report import results_page
-from metatkgr.experiments.results import Results
+from metatkgr.errors import SettingsError
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training import study, tuning
 from metatkgr.training.study import Search, is_range, open_study, search_space
 from metatkgr.training.tuned import TUNED_FILE, keep_tuned, tuned_settings
 from metatkgr.training.tuning import tune
+from studies.results_page import read_searches
 
 RESULTS = Path(__file__).parents[2] / "results"
 SMALL = {"epochs": 6, "dimension": 8, "validate_every": 1}
@@ -236,46 +235,10 @@ def test_the_packages_tuned_settings_are_settings() -> None:
             mt.create(name, settings)
     learned = {name for name, model in mt.available().items() if issubclass(model, TrainableModel)}
     assert set(kept) == learned
-    found = {(s["model"], s["dataset"]): s for s in Results.read(RESULTS).searches}
+    found = {(s["model"], s["dataset"]): s for s in read_searches(RESULTS)}
     assert {(name, dataset) for name in kept for dataset in kept[name]} == set(found)
     for (name, dataset), search_ in found.items():
         complete = [t for t in search_["all"] if t["state"] == "complete"]
         best = max(complete, key=lambda trial: (trial["mrr"], -trial["trial"]))
         assert search_["best"]["settings"] == best["settings"] == kept[name][dataset]
         assert search_["split"] == "meta-validation"
-
-
-def test_a_search_is_told_with_what_it_began_with(tmp_path: Path) -> None:
-    def trial(number: int, state: str, mrr: float) -> dict[str, object]:
-        return {"trial": number, "state": state, "mrr": mrr, "settings": {}}
-
-    def search_of(model: str, dataset: str, *trials: dict[str, object]) -> dict[str, object]:
-        states = [t["state"] for t in trials]
-        done = [t for t in trials if t["state"] == "complete"]
-        return {
-            "model": model,
-            "dataset": dataset,
-            "trials": {state: states.count(state) for state in ("complete", "pruned", "failed")},
-            "best": max(done, key=lambda t: t["mrr"]) if done else None,
-            "all": list(trials),
-        }
-
-    searches = [
-        search_of("rotate", "YAGO", trial(0, "failed", 0), trial(1, "complete", 0.25)),
-        search_of("rotate", "own", trial(0, "pruned", 0.1)),
-        search_of(
-            "transe",
-            "YAGO",
-            trial(0, "complete", 0.5),
-            trial(1, "pruned", 0.2),
-            trial(2, "complete", 0.61),
-        ),
-    ]
-    lines = results_page(Results([], searches=searches)).splitlines()
-    assert "| `transe` | .500 to .610 (3) | – |" in lines
-    assert "| `rotate` | – to .250 (1) | – |" in lines
-    assert "## Searches for settings" not in results_page(Results([]))
-    (tmp_path / "tuning").mkdir()
-    (tmp_path / "tuning" / "x.json").write_text("{}")
-    with pytest.raises(DataError, match=r"x\.json does not hold a search"):
-        Results.read(tmp_path)

@@ -186,14 +186,14 @@ def _list_cells(console: Any, out: Path, cells: list[Any], json_out: str | None)
 
 
 def _print_finished(console: Any, out: Path, cells: list[Any], json_out: str | None) -> None:
-    from metatkgr.experiments.records import records_of
+    from metatkgr.experiments.records import Record
     from metatkgr.experiments.runner import record_path
 
     rows, found = [], []
     for cell in cells:
         if not (path := record_path(out, cell)).exists():
             continue
-        (record,) = records_of(path)
+        record = Record.read(path)
         found.append(record.to_json())
         training, metrics = record.training, record.result["metrics"]
         every, novel = (metrics["static"][subset] for subset in ("all", "novel"))
@@ -234,5 +234,5 @@ def _print_rows(console: Any, rows: list[list[str]]) -> None:
 def _write_report(console: Any, out: Path, datasets: tuple[str, ...]) -> None:
     from metatkgr.experiments.report import write_report
 
-    for path in write_report(out, out, datasets=datasets):
+    for path in write_report(out, datasets=datasets):
         console.print(f"wrote {path}", markup=False, soft_wrap=True)

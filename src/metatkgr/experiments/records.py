@@ -1,19 +1,13 @@
-"""The record of a cell: what it holds, how it is written, and what is refused when it is read.
-
-A grid keeps each record in a file of its own. ``results/cells/DATASET/MODEL.json`` holds all of a
-model, one line for each; ``python -m metatkgr.experiments.records OUT/cells results`` puts those of
-a grid there, and a cell that is there already is replaced.
-"""
+"""The record of a cell: what it holds, how it is written, and what is refused when it is read."""
 
 from __future__ import annotations
 
 import base64
 import json
-import sys
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +26,7 @@ __all__ = [
     "FloatArray",
     "Record",
     "check_result",
-    "collect",
     "pack",
-    "records_of",
     "unpack",
 ]
 
@@ -94,12 +86,8 @@ class Record:
         }
 
     @classmethod
-    def from_json(cls, content: Any, counts: Mapping[str, Any] | None = None) -> Record:
+    def from_json(cls, content: Any) -> Record:
         """What :meth:`to_json` gave.
-
-        Args:
-            content: the object.
-            counts: the numbers of queries that records of one file share (see :func:`collect`).
 
         Raises:
             MetaTKGRError: it names what is wrong.
@@ -107,11 +95,6 @@ class Record:
         _need(isinstance(content, Mapping), "it is no object")
         _need(isinstance(content.get("cell"), Mapping), "its 'cell' is no object")
         cell, result = Cell.from_json(content["cell"]), content.get("result")
-        packed = result.get("per_entity") if isinstance(result, dict) else None
-        if isinstance(packed, dict) and packed and "queries" not in packed:
-            known = (counts or {}).get(_tasks_of(cell))
-            _need(known is not None, f"it lacks the numbers of queries of {_tasks_of(cell)!r}")
-            result = result | {"per_entity": packed | {"queries": known}}
         _need("training" in content, "it has no 'training'")
         _check_training(content["training"])
         for key in ("settings", "versions"):
@@ -126,86 +109,22 @@ class Record:
             hardware=str(content.get("hardware", "")),
         )
 
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """The record in a file."""
+        try:
+            return cls.from_json(read_json(path))
+        except MetaTKGRError as error:
+            raise DataError(f"{path} is not the record of a cell: {error}; remove it") from None
+
     def write(self, path: Path) -> None:
         """One line for each part of the record and of its result: small, and fit for diff."""
         content = self.to_json()
-        parts = [f' "{key}": {_line(value)}' for key, value in content.items() if key != "result"]
-        inner = [f'  "{key}": {_line(value)}' for key, value in self.result.items()]
+        dump = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        parts = [f' "{key}": {dump(value)}' for key, value in content.items() if key != "result"]
+        inner = [f'  "{key}": {dump(value)}' for key, value in self.result.items()]
         parts.append(' "result": {\n' + ",\n".join(inner) + "\n }")
         write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
-
-
-def records_of(path: Path) -> list[Record]:
-    """The records of a file: a single one, or those that were collected."""
-    try:
-        content = read_json(path)
-        collected = isinstance(content, dict) and "records" in content
-        items = content["records"] if collected else [content]
-        _need(isinstance(items, list), "its 'records' are no list")
-        return [Record.from_json(item, _counts(content)) for item in items]
-    except MetaTKGRError as error:
-        raise DataError(f"{path} does not hold records of cells: {error}; remove it") from None
-
-
-def collect(records: Iterable[Record], results: Path) -> list[Path]:
-    """Merge records into the files of ``results``; tiny trainings are left out.
-
-    The numbers of queries of entities are the same in all records of the same tasks, so a file
-    holds them once.
-
-    Returns:
-        The files written.
-    """
-    by_file: dict[Path, dict[str, Record]] = defaultdict(dict)
-    for record in records:
-        if not record.cell.tiny:
-            dataset, _, name = record.cell.name.partition("/")
-            by_file[results / "cells" / dataset / f"{record.cell.model}.json"][name] = record
-    for path, found in by_file.items():
-        counts: dict[str, str] = {}
-        if path.exists():
-            counts = dict(_counts(read_json(path)))
-            for record in records_of(path):
-                found.setdefault(record.cell.name.partition("/")[2], record)
-        lines = []
-        for _, record in sorted(found.items()):
-            content = record.to_json()
-            result = content["result"] = _needed(record)
-            if "queries" in (per_entity := dict(result.get("per_entity") or {})):
-                counts[_tasks_of(record.cell)] = per_entity.pop("queries")
-                result["per_entity"] = per_entity
-            lines.append(_line(content))
-        queries = _line(dict(sorted(counts.items())))
-        text = ",\n".join(lines)
-        write_text(path, f'{{"queries": {queries},\n"records": [\n{text}\n]}}\n')
-    return sorted(by_file)
-
-
-def _counts(content: Any) -> Mapping[str, Any]:
-    counts = content.get("queries", {}) if isinstance(content, dict) else {}
-    return counts if isinstance(counts, dict) else {}
-
-
-def _tasks_of(cell: Cell) -> str:
-    """What an entity's number of queries depends on."""
-    return f"{cell.visibility}/{cell.test_shots}"
-
-
-def _needed(record: Record) -> dict[str, Any]:
-    """A result without what no table, test or figure is made from."""
-    result, cell = dict(record.result), record.cell
-    if not cell.is_plain_test:
-        result.pop("per_entity", None)
-    if not cell.is_plain_test or cell.shots != 3 or record.row.variant:
-        result.pop("per_step", None)
-    return result
-
-
-def _line(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        raise DataError("a record holds a number that is not finite") from None
 
 
 def pack(values: npt.ArrayLike) -> str:
@@ -293,9 +212,3 @@ def _is_number(value: Any) -> bool:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     # Neither NaN nor infinity nor an integer too large for a float.
     return number and abs(value) < 1e300
-
-
-if __name__ == "__main__":
-    files = sorted(Path(sys.argv[1]).rglob("*.json"))
-    made = collect((record for path in files for record in records_of(path)), Path(sys.argv[2]))
-    sys.stdout.write("".join(f"{path}\n" for path in made))

@@ -1,33 +1,23 @@
-"""The report: one page in Markdown, and the same as one HTML file, all of it made from results.
-
-``python -m metatkgr.experiments.report results docs`` writes ``docs/results.md`` and
-``docs/figures`` anew.
-"""
+"""The report: one page in Markdown, and the same as one HTML file, all of it made from results."""
 
 from __future__ import annotations
 
 import base64
 import html
 import re
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from metatkgr.data import catalog
 from metatkgr.data.sources import load
 from metatkgr.data.statistics import DatasetStatistics
 from metatkgr.experiments.dataset_figures import plot_dataset, save_figure
 from metatkgr.experiments.results import Results
-from metatkgr.experiments.sections import drawings, page_lines
-from metatkgr.experiments.suite import DATASETS
+from metatkgr.experiments.sections import Write, drawings, page_lines
 from metatkgr.files import write_json, write_text
 
-__all__ = ["results_page", "to_html", "write_report"]
+__all__ = ["results_page", "to_html", "write_dataset", "write_figures", "write_report"]
 
-_OF_DOCS = """\
-Made from the files in `results/` by `make docs`; nothing here is typed by hand. What the words
-mean: [protocol.md](protocol.md)."""
-_OF_FOLDER = """\
+_ORIGIN = """\
 Made by `metatkgr reproduce` from the cells in this folder. Cells of tiny trainings (`--quick`) show
 that everything runs; their numbers mean nothing."""
 _INTRODUCTION = """\
@@ -51,42 +41,51 @@ pre{padding:.7rem;overflow-x:auto}
 """
 
 
-def results_page(results: Results, *, origin: str = _OF_DOCS) -> str:
-    """The page in Markdown; ``origin`` says what it is made from."""
-    lines = ["# Results", "", *origin.splitlines(), "", *_INTRODUCTION.splitlines()]
-    return "\n".join(lines + page_lines(results)) + "\n"
-
-
-def write_report(
-    source: Path, out: Path, *, datasets: Iterable[str] = (), in_html: bool = True
-) -> list[Path]:
-    """Write ``results.md``, ``results.html`` and ``figures/`` into a folder.
+def results_page(
+    results: Results, *, origin: str = _ORIGIN, further: Mapping[int, Write] | None = None
+) -> str:
+    """The page in Markdown.
 
     Args:
-        source: where results are: a folder of cells, or ``results/``.
-        out: where the report goes.
+        results: what it is made from.
+        origin: sentences that say so.
+        further: sections besides those that are registered, by their places.
+    """
+    lines = ["# Results", "", *origin.splitlines(), "", *_INTRODUCTION.splitlines()]
+    return "\n".join(lines + page_lines(results, further)) + "\n"
+
+
+def write_report(folder: Path, *, datasets: Iterable[str] = ()) -> list[Path]:
+    """Write ``results.md``, ``results.html`` and ``figures/`` into the folder of a grid.
+
+    Args:
+        folder: where the results are, and where the report goes.
         datasets: whose statistics are counted and figures drawn anew; they have to be at hand.
-        in_html: write the HTML page too.
 
     Returns:
         The files written.
     """
-    written = [path for name in datasets for path in _write_dataset(name, source, out)]
-    results = Results.read(source)
+    written = [path for name in datasets for path in write_dataset(name, folder, folder)]
+    results = Results.read(folder)
+    written += write_figures(results, folder / "figures")
+    page = results_page(results)
+    write_text(folder / "results.md", page)
+    write_text(folder / "results.html", to_html(page, folder))
+    return [*written, folder / "results.md", folder / "results.html"]
+
+
+def write_figures(results: Results, folder: Path) -> list[Path]:
+    """Draw all that can be drawn, each as SVG and PNG; returns the files."""
+    written = []
     for drawing in drawings(results):
         figure = drawing.draw()
-        paths = [out / "figures" / f"{drawing.name}.{kind}" for kind in ("svg", "png")]
+        paths = [folder / f"{drawing.name}.{kind}" for kind in ("svg", "png")]
         written += [save_figure(figure, path) for path in paths]
-    page = results_page(results, origin=_OF_FOLDER if in_html else _OF_DOCS)
-    pages = {"results.md": page} | ({"results.html": to_html(page, out)} if in_html else {})
-    for name, text in pages.items():
-        write_text(out / name, text)
-        written.append(out / name)
     return written
 
 
-def _write_dataset(name: str, source: Path, out: Path) -> list[Path]:
-    """Statistics and figures of one dataset."""
+def write_dataset(name: str, source: Path, out: Path) -> list[Path]:
+    """Statistics and figures of one dataset, below ``source`` and ``out``; returns the files."""
     facts = load(name)
     path = source / "datasets" / f"{facts.name}.json"
     write_json(path, DatasetStatistics.of(facts).to_json())
@@ -168,14 +167,3 @@ def _image(found: re.Match[str], folder: Path) -> str:
     kind = {".svg": "svg+xml"}.get(path.suffix, path.suffix[1:])
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return f'<img alt="{alt}" src="data:image/{kind};base64,{data}">'
-
-
-def _main() -> None:
-    source, out = map(Path, sys.argv[1:3])
-    at_hand = [name for name in DATASETS if catalog.locate(name) is not None]
-    for path in write_report(source, out, datasets=at_hand, in_html=False):
-        sys.stdout.write(f"{path}\n")
-
-
-if __name__ == "__main__":
-    _main()

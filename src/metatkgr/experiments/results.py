@@ -7,7 +7,7 @@ and what stands in between are the runs of all seeds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from metatkgr.errors import DataError
 from metatkgr.experiments.cells import BASELINES, Row, row_order
-from metatkgr.experiments.records import FloatArray, Record, records_of
+from metatkgr.experiments.records import FloatArray, Record
 from metatkgr.experiments.significance import Comparison, comparisons
 from metatkgr.experiments.suite import DATASETS
 from metatkgr.files import read_json
@@ -28,6 +28,7 @@ __all__ = [
     "best_baselines",
     "in_papers_order",
     "read_records",
+    "read_statistics",
     "values_of",
 ]
 
@@ -40,20 +41,12 @@ class Results:
     Args:
         records: of the runs, in any order; a seed counts once.
         statistics: of datasets, as ``metatkgr data stats --json`` writes them.
-        searches: for settings, as ``metatkgr tune --json`` writes them.
-        timings: of trainings with little company, with how many others ran ``beside`` them.
     """
 
     def __init__(
-        self,
-        records: Iterable[Record],
-        *,
-        statistics: Sequence[dict[str, Any]] = (),
-        searches: Sequence[dict[str, Any]] = (),
-        timings: Sequence[dict[str, Any]] = (),
+        self, records: Iterable[Record], *, statistics: Sequence[dict[str, Any]] = ()
     ) -> None:
-        self.records = list(records)
-        self.statistics, self.searches, self.timings = statistics, searches, timings
+        self.records, self.statistics = list(records), statistics
         self._found: dict[tuple[Any, ...], dict[int, Record]] = defaultdict(dict)
         for record in self.records:
             self._found[_conditions(record)][record.cell.seed] = record
@@ -62,34 +55,11 @@ class Results:
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """All that lies below a folder: that of a grid, or ``results/``."""
-        stated = _read_all(folder, "datasets", _is_statistics, "the statistics of a dataset")
-        names = in_papers_order({content["name"] for content in stated})
-        searches = _read_all(
-            folder,
-            "tuning",
-            lambda content: isinstance(content.get("all"), list),
-            "a search: write it with metatkgr tune --json",
-        )
-        timed = _read_all(
-            folder,
-            "timings",
-            _is_timings,
-            "times of trainings: write it with python -m studies.variants CELLS --out FILE",
-        )
+        """All that lies in the folder of a grid."""
         records = read_records(folder / "cells")
         if not records:
             raise DataError(f"there is no result in {folder}")
-        return cls(
-            records,
-            statistics=sorted(stated, key=lambda content: names.index(content["name"])),
-            searches=searches,
-            timings=[
-                run | {"beside": len(content["variants"]) - 1}
-                for content in timed
-                for run in content["variants"]
-            ],
-        )
+        return cls(records, statistics=read_statistics(folder))
 
     @cached_property
     def shots(self) -> list[int]:
@@ -167,41 +137,25 @@ def in_papers_order(datasets: Iterable[str]) -> list[str]:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Every record below a folder of cells, one to a file or collected, in the order of names."""
+    """Every record below a folder of cells, in the order of names."""
     paths = [path for path in sorted(folder.rglob("*.json")) if not path.name.startswith(".")]
-    return [record for path in paths for record in records_of(path)]
+    return [Record.read(path) for path in paths]
+
+
+def read_statistics(folder: Path) -> list[dict[str, Any]]:
+    """The statistics of datasets below a folder, in the order of the paper."""
+    found = {}
+    for path in sorted((folder / "datasets").glob("*.json")):
+        content = read_json(path)
+        if not isinstance(content, dict) or not isinstance(content.get("name"), str):
+            raise DataError(f"{path} does not hold the statistics of a dataset")
+        found[content["name"]] = content
+    return [found[name] for name in in_papers_order(found)]
 
 
 def _conditions(record: Record) -> tuple[Any, ...]:
     cell = record.cell
     return record.dataset, record.row, cell.shots, cell.test_shots, cell.visibility
-
-
-def _read_all(
-    folder: Path, name: str, is_one: Callable[[dict[str, Any]], bool], what: str
-) -> list[dict[str, Any]]:
-    """The objects of the files in one of the folders beside the cells."""
-    found = []
-    for path in sorted((folder / name).glob("*.json")):
-        content = read_json(path)
-        if not isinstance(content, dict) or not is_one(content):
-            raise DataError(f"{path} does not hold {what}")
-        found.append(content)
-    return found
-
-
-def _is_statistics(content: dict[str, Any]) -> bool:
-    return isinstance(content.get("name"), str)
-
-
-def _is_timings(content: dict[str, Any]) -> bool:
-    runs = content.get("variants")
-    return isinstance(runs, list) and all(
-        isinstance(run, dict)
-        and {"dataset", "model", "shots", "preset", "settings", "epochs"} <= run.keys()
-        and isinstance(run.get("seconds"), int | float)
-        for run in runs
-    )
 
 
 def best_baselines(records: Iterable[Record], count: int = 3) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,7 +27,7 @@ from metatkgr.experiments.results import Results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "drawings", "figure", "page_lines", "register_all", "section"]
+__all__ = ["Drawing", "Write", "drawings", "figure", "page_lines", "register_all", "section"]
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,11 @@ def register_all() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-def page_lines(results: Results) -> list[str]:
-    """The lines of all sections."""
+def page_lines(results: Results, further: Mapping[int, Write] | None = None) -> list[str]:
+    """The lines of all sections, and of further ones by their places."""
     register_all()
-    ordered = sorted(_SECTIONS.values(), key=lambda known: known[0])
+    known = [*_SECTIONS.values(), *(further or {}).items()]
+    ordered = sorted(known, key=lambda placed: placed[0])
     return [line for _, write in ordered for line in write(results)]
 
 

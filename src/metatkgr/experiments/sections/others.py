@@ -1,4 +1,4 @@
-"""The other tables: cross-shot, significance, calibration, searches, times, datasets, settings."""
+"""The other tables: cross-shot, significance, calibration, datasets, settings."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from metatkgr.experiments.cells import BASELINES, RULES, Row, row_order
+from metatkgr.experiments.cells import RULES, Row
 from metatkgr.experiments.published import CROSS_SHOT
 from metatkgr.experiments.records import Record
-from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, in_papers_order, values_of
+from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.sections import section
 from metatkgr.experiments.sections.tables import MISSING, STAR, mark, number, pivot, table
 from metatkgr.experiments.significance import ALPHA
 from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN
 
-__all__ = ["times"]
+__all__: list[str] = []
 
 _SHOTS = 3
 """K of the tables of probabilities and of times."""
@@ -31,8 +31,8 @@ _COMMANDS = """\
 ```text
 metatkgr reproduce --out OUT --workers N            every cell that is missing, then this report
 metatkgr reproduce 3-shot --out OUT --models NAME   one table, one model
-python -m metatkgr.experiments.records OUT/cells results
-python -m metatkgr.experiments.report results docs
+python -m studies.collect OUT/cells results
+python -m studies.results_page results docs
 ```
 
 A single cell by hand, and its evaluation:
@@ -170,92 +170,6 @@ def _calibration_cell(found: Sequence[Record]) -> str:
         mean([after.get(key) for _, after in known]) for key in ("ece", "stated", "correct")
     )
     return f"{number(fitted)} / {number(error)} ({number(stated)}, {number(correct)})"
-
-
-@section("searches", place=100)
-def _searches(results: Results) -> list[str]:
-    """What a search for settings gained, by model and dataset."""
-    searches = results.searches
-    if not searches:
-        return []
-    by_cell = {(found["model"], found["dataset"]): found for found in searches}
-    datasets = in_papers_order(found["dataset"] for found in searches)
-    rows = pivot(
-        sorted({Row(found["model"]) for found in searches}, key=row_order),
-        datasets,
-        lambda row, dataset: _search_cell(by_cell.get((row.model, dataset))),
-    )
-    return [
-        "",
-        "## Searches for settings",
-        "",
-        "`metatkgr tune DATASET --model NAME`: MRR on **meta-validation**, 3-shot, seed 0, with",
-        "the defaults (the first trial) and with the best of the trials, whose number (pruned ones",
-        "too) is in brackets. The best settings are the preset `tuned`: rows that say so are made",
-        "with them, all others with the defaults. An en dash: not searched.",
-        "",
-        *table(["", *datasets], rows),
-    ]
-
-
-def _search_cell(found: dict[str, Any] | None) -> str:
-    if found is None or found["best"] is None:
-        return MISSING
-    first = next(trial for trial in found["all"] if trial["trial"] == 0)
-    tried = sum(count for state, count in found["trials"].items() if state != "failed")
-    before = first["mrr"] if first["state"] == "complete" else None
-    return f"{number(before)} to {number(found['best']['mrr'])} ({tried})"
-
-
-@section("times", place=110)
-def times(results: Results) -> list[str]:
-    """How long whole trainings take: the longest of the grid, and of runs with less company.
-
-    Cells of a grid share the hardware, which says little of a training alone. Files below
-    ``results/timings`` hold trainings that had few others beside them (``metatkgr reproduce 3-shot
-    --models … --workers N``, then ``python -m studies.variants OUT/cells --out FILE``): those of
-    one file ran side by side.
-    """
-    rows = pivot(
-        (METATKGR, *(Row(model) for model in BASELINES), EVIDENCE),
-        results.datasets,
-        lambda row, dataset: _times_cell(results, row, dataset),
-        only_known=True,
-    )
-    if not rows or not results.timings:
-        return []
-    return [
-        "",
-        "## Times of trainings",
-        "",
-        f"Seconds of the longest {_SHOTS}-shot training of all seeds with default settings,",
-        "`entity-split`, and its epochs, in the grid, where up to fifteen others shared the",
-        "hardware. **Bold**: the same model, one seed, with at most",
-        f"{max(run['beside'] for run in results.timings)} others beside it (`results/timings`), an "
-        "upper bound for a training alone.",
-        "",
-        *table(["", *results.datasets], rows),
-    ]
-
-
-def _times_cell(results: Results, row: Row, dataset: str) -> str:
-    """The longest of a grid, and of the timed trainings of the same model."""
-    trained = [r.training for r in results.of(dataset, row, _SHOTS) if r.training]
-    if not trained:
-        return MISSING
-    timed = [
-        run
-        for run in results.timings
-        if (run["dataset"], run["model"], run["shots"]) == (dataset, row.model, _SHOTS)
-        and run["preset"] == "default"
-        and not run["settings"]
-    ]
-    return _longest(trained) + (f"; **{_longest(timed)}**" if timed else "")
-
-
-def _longest(trained: Sequence[dict[str, Any]]) -> str:
-    training = max(trained, key=lambda training: float(training["seconds"]))
-    return f"{training['seconds']:.0f} ({training['epochs']})"
 
 
 @section("datasets", place=120)
