@@ -16,17 +16,13 @@ gone on with from its checkpoint by another.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +32,7 @@ from metatkgr.experiments.cell_run import Loaded, run_cell
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.leases import STALE_SECONDS, Lease
 from metatkgr.files import write_text
-from metatkgr.training.cluster import begin_worker, connected
+from metatkgr.training.cluster import connected, crew
 
 __all__ = [
     "LOG",
@@ -222,49 +218,18 @@ def _in_processes(
 
     One that dies does not stop the others; its cell is gone on with by the next call.
     """
-    plan = {
-        "out": str(out),
-        "cells": [cell.to_json() for cell in cells],
-        "device": device,
-        "limits": asdict(limits),
-    }
-    # Many workers share the cores: more threads than cores wait for each other at every step.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "metatkgr.experiments.runner"]
-    processes = [
-        subprocess.Popen(words, stdin=subprocess.PIPE, text=True, env=environment)
-        for _ in range(count)
-    ]
-    try:
+    plan = (out, cells, device, replace(limits, parent=os.getpid()))
+    with crew(_work, plan, count) as processes:
         for process in processes:
-            with suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(plan))  # type: ignore[union-attr]
-                process.stdin.close()  # type: ignore[union-attr]
-        for process in processes:
-            if process.wait() != 0:
-                say(f"a worker ended with code {process.returncode}; the others go on")
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
+            process.join()
+            if process.exitcode:
+                say(f"a worker ended with code {process.exitcode}; the others go on")
 
 
-def _main() -> None:
-    plan = json.load(sys.stdin)
-    torch.set_num_threads(1)
-
-    def say(text: str) -> None:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-
-    work_through(
-        Path(plan["out"]),
-        [Cell.from_json(cell) for cell in plan["cells"]],
-        device=plan["device"],
-        limits=Limits(**plan["limits"] | {"parent": os.getppid()}),
-        say=say,
-    )
+def _work(out: Path, cells: list[Cell], device: str, limits: Limits) -> None:
+    """The life of a worker in a process of its own."""
+    say = partial(print, flush=True)
+    work_through(out, cells, device=device, limits=limits, say=say)
 
 
 def _on_cluster(
@@ -277,8 +242,8 @@ def _on_cluster(
     (out / LOG).touch()  # by it a node knows that it sees the folder
     with connected(address, workers=workers, device=device) as cluster:
         begin = cluster.remote(_run_cell)
-        plan = (str(out), cluster.device, asdict(limits))
-        running = {begin(cell.to_json(), *plan): cell for cell in cells}
+        plan = (out, cluster.device, limits)
+        running = {begin(cell, *plan): cell for cell in cells}
         while running:
             (reference,), _ = cluster.ray.wait(list(running))
             cell = running.pop(reference)
@@ -292,7 +257,7 @@ def _on_cluster(
                     write_text(_failure_path(out, cell), f"{reason}\n")
             if not is_over(out, cell) and limits.may_begin:
                 # It is leased: to one that lives, or that just died.
-                running[begin(cell.to_json(), *plan)] = cell
+                running[begin(cell, *plan)] = cell
 
 
 @cache
@@ -301,28 +266,22 @@ def _loaded() -> Loaded:
     return Loaded()
 
 
-def _run_cell(cell: dict[str, Any], out: str, device: str, limits: dict[str, Any]) -> list[str]:
+def _run_cell(cell: Cell, out: Path, device: str, limits: Limits) -> list[str]:
     """On a node: run one cell, unless another is at it; what there is to say."""
-    begin_worker()
     said: list[str] = []
-    folder, what, until = Path(out), Cell.from_json(cell), Limits(**limits)
-    if not (folder / LOG).exists():
+    if not (out / LOG).exists():
         raise FileNotFoundError(
-            f"the node {socket.gethostname()} does not see {folder}: all nodes must share it"
+            f"the node {socket.gethostname()} does not see {out}: all nodes must share it"
         )
 
     def say(text: str) -> None:
         said.append(text)
         # Also for those who do not see the answer, because the one who asked is gone.
         who = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {socket.gethostname()} {os.getpid()}"
-        with (folder / LOG).open("a", encoding="utf-8") as log:
+        with (out / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{who} {text}\n")
 
-    work_through(folder, [what], device=device, limits=until, say=say, loaded=_loaded())
-    if not is_over(folder, what) and until.may_begin:
+    work_through(out, [cell], device=device, limits=limits, say=say, loaded=_loaded())
+    if not is_over(out, cell) and limits.may_begin:
         time.sleep(_PAUSE)
     return said
-
-
-if __name__ == "__main__":
-    _main()

@@ -1,4 +1,4 @@
-"""Ray: on this machine, or a cluster by its address; and an evaluation shared out over it.
+"""Work shared out: over processes of this machine, or over Ray, here or on a cluster.
 
 A node of the cluster may die at any time. A part of an evaluation is small, and computed again.
 Ray is imported only here, and only when it is asked for.
@@ -7,11 +7,14 @@ Ray is imported only here, and only when it is asked for.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -23,12 +26,45 @@ from metatkgr.models import Model, available
 from metatkgr.models.trainable import Part, TrainableModel
 from metatkgr.training.distributed import join_shards, shard_rows
 
-__all__ = ["LOCAL", "Connection", "begin_worker", "connected", "evaluate_on"]
+__all__ = ["LOCAL", "Connection", "connected", "crew", "evaluate_on"]
 
 LOCAL = "local"
 """The address that means: start Ray on this machine, and stop it at the end."""
 _ATTEMPTS = 5
 """How often work is begun by processes that die before it is given up."""
+
+
+@contextmanager
+def crew(
+    work: Callable[..., object], arguments: tuple[Any, ...], count: int, *, threads: int = 1
+) -> Iterator[list[BaseProcess]]:
+    """Some processes of this machine that do the same; whoever is left at the end is stopped.
+
+    Args:
+        work: a function of a module.
+        arguments: of it; they travel.
+        count: of the processes.
+        threads: that each computes with. Together more than there are cores would wait for each
+            other at every step.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    workers: list[BaseProcess] = [
+        spawn.Process(target=_with_threads, args=(threads, work, *arguments), daemon=True)
+        for _ in range(count)
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        yield workers
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+
+
+def _with_threads(threads: int, work: Callable[..., object], *arguments: Any) -> None:
+    torch.set_num_threads(threads)
+    work(*arguments)
 
 
 @dataclass(frozen=True)
@@ -44,17 +80,13 @@ class Connection:
     slots: int
     """Workers that find room at once."""
 
-    def remote(
-        self, function: Callable[..., Any], max_retries: int = _ATTEMPTS - 1
-    ) -> Callable[..., Any]:
+    def remote(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that runs on one CPU of the cluster, and returns a reference at once.
 
-        Where its process dies, Ray begins it anew, elsewhere, so many times.
+        Where its process dies, Ray begins it anew, elsewhere, a few times.
         """
-        wrapped = self.ray.remote(num_cpus=1, num_gpus=self.share, max_retries=max_retries)(
-            function
-        )
-        return wrapped.remote  # type: ignore[no-any-return]
+        how = {"num_cpus": 1, "num_gpus": self.share, "max_retries": _ATTEMPTS - 1}
+        return partial(self.ray.remote(**how)(_on_node).remote, function)
 
 
 def _load_ray() -> Any:
@@ -99,11 +131,12 @@ def connected(address: str, *, workers: int = 1, device: str = "auto") -> Iterat
         ray.shutdown()
 
 
-def begin_worker() -> None:
-    """What each worker needs once: one thread, as Ray gives it one CPU."""
+def _on_node(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Work in a process of the cluster: with one thread, as Ray gives it one CPU."""
     torch.set_num_threads(1)
     # Ray hands out arrays that nobody may write to; nobody does.
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    return function(*arguments)
 
 
 def evaluate_on(
@@ -153,7 +186,6 @@ def evaluate_on(
 
 def _rank_part(model: tuple[str, Any, Any], tasks: Tasks, rows: Any, device: str) -> Any:
     """On a node: the ranks of some questions."""
-    begin_worker()
     name, settings, weights = model
     here = available()[name](settings, device=device)
     if weights is not None and isinstance(here, TrainableModel):

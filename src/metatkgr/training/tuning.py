@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import multiprocessing
 import os
 import time
 import warnings
@@ -18,7 +17,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.training.cluster import connected
+from metatkgr.training.cluster import connected, crew
 from metatkgr.training.device import choose_device
 from metatkgr.training.estimator import configure, learn, trainable
 from metatkgr.training.loop import DivergedError
@@ -72,11 +71,11 @@ def tune(
     else:
         # The law of a simulated world is for the oracle, and does not travel.
         plain = dataclasses.replace(facts, law=None)
-        crew = _processes(search, plain, workers)
+        at_work = _processes(search, plain, workers)
         if cluster is not None:
-            crew = _cluster_workers(search, plain, workers, cluster)
+            at_work = _cluster_workers(search, plain, workers, cluster)
         wrong = ""
-        for told in crew:
+        for told in at_work:
             wrong = told or wrong
             report()
         report()
@@ -87,19 +86,13 @@ def tune(
 
 def _processes(search: Search, facts: Facts, workers: int) -> Iterator[str]:
     """Workers on this machine; while they work, now and then, what went wrong so far."""
-    spawn = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
-    crew = [
-        spawn.Process(target=_join, args=(search, facts, threads), daemon=True)
-        for _ in range(workers)
-    ]
-    for worker in crew:
-        worker.start()
-    while any(worker.is_alive() for worker in crew):
-        yield ""
-        time.sleep(0.5)
-    if any(worker.exitcode for worker in crew):
-        yield "what went wrong is told above"
+    with crew(_join, (search, facts), workers, threads=threads) as processes:
+        while any(process.is_alive() for process in processes):
+            yield ""
+            time.sleep(0.5)
+        if any(process.exitcode for process in processes):
+            yield "what went wrong is told above"
 
 
 def _cluster_workers(search: Search, facts: Facts, workers: int, address: str) -> Iterator[str]:
@@ -111,7 +104,7 @@ def _cluster_workers(search: Search, facts: Facts, workers: int, address: str) -
         # Where a node dies, Ray begins its worker anew elsewhere, which joins the study again.
         join = cluster.remote(_join)
         shared = cluster.ray.put(facts)
-        pending = [join(search, shared, 1) for _ in range(workers)]
+        pending = [join(search, shared) for _ in range(workers)]
         while pending:
             done, pending = cluster.ray.wait(pending, timeout=0.5)
             try:
@@ -121,9 +114,8 @@ def _cluster_workers(search: Search, facts: Facts, workers: int, address: str) -
             yield ""
 
 
-def _join(search: Search, facts: Facts, threads: int) -> None:
+def _join(search: Search, facts: Facts) -> None:
     """The life of a worker in a process of its own."""
-    torch.set_num_threads(threads)
     _work(open_study(search, facts.name), search, facts, lambda: None)
 
 
