@@ -1,4 +1,4 @@
-"""Weights of evidence fitted on meta-test itself: a ceiling, never a model."""
+"""Weights of evidence fitted on meta-test itself: an upper bound, never a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 MARKS = (100, 250)
-"""Steps of Adam after which a fit is judged; the best of them counts, as suits a ceiling."""
+"""Steps of Adam after which a fit is judged; the best of them counts, as suits an upper bound."""
 _RATE = 0.01
 """Of Adam; twice that of a training, which has time for more steps."""
 _AT_ONCE = 1024

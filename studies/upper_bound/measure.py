@@ -43,14 +43,14 @@ from studies.upper_bound.fit import (
 )
 from studies.upper_bound.queries import POINTERS, Asked, draw_novel, read_evidence
 
-__all__ = ["WARNING", "ceiling", "main", "table"]
+__all__ = ["WARNING", "main", "table", "upper_bound"]
 
 WARNING = "fitted on meta-test: a ceiling, never a model"
 KINDS: dict[str, dict[str, Any]] = {"linear": {"hidden": 0, "members": 1}, "hidden": {}}
 """Kinds of fits, with changes of the evidence model's settings."""
 
 
-def ceiling(
+def upper_bound(
     tasks: Tasks,
     problem: Problem,
     *,
@@ -200,7 +200,7 @@ def _line(what: str, where: str, fit: dict[str, Any]) -> str:
 
 
 def main(arguments: Iterable[str]) -> str:
-    """Measure the ceilings of a dataset; returns what to print."""
+    """Measure the upper bounds of a dataset; returns what to print."""
     parser = argparse.ArgumentParser(prog="python -m studies.upper_bound", description=WARNING)
     parser.add_argument("dataset", help="a dataset's name or a file of facts")
     parser.add_argument("--shots", type=int, default=3)
@@ -211,7 +211,7 @@ def main(arguments: Iterable[str]) -> str:
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args(list(arguments))
     facts = load(chosen.dataset)
-    found = ceiling(
+    found = upper_bound(
         Tasks.build(facts, shots=chosen.shots),
         Problem.of(facts, shots=chosen.shots),
         questions=chosen.questions,

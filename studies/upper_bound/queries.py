@@ -1,4 +1,4 @@
-"""Novel questions of meta-test, with all that is visible of their answers: for ceilings only."""
+"""Novel queries of meta-test, with all that is visible of their answers: for upper bounds only."""
 
 from __future__ import annotations
 

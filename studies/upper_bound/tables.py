@@ -15,7 +15,7 @@ from metatkgr.experiments.suite import DATASETS
 from metatkgr.files import read_json
 from studies.upper_bound.measure import WARNING
 
-__all__ = ["LEVELS", "read_ceilings", "tables"]
+__all__ = ["LEVELS", "read_upper_bounds", "tables"]
 
 Found = Mapping[str, Any]
 
@@ -28,13 +28,13 @@ LEVELS: dict[tuple[str, int], tuple[float | None, float]] = {
 """MRR and Hits@10 that are to be reached, static filter; with one shot the published Hits@10."""
 
 
-def read_ceilings(folder: Path) -> list[Found]:
-    """The ceilings of a folder: more shots first, datasets in the order of the paper."""
+def read_upper_bounds(folder: Path) -> list[Found]:
+    """The bounds of a folder: more shots first, datasets in the order of the paper."""
     found = []
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if not isinstance(content, dict) or content.get("warning") != WARNING:
-            raise DataError(f"{path} holds no ceiling")
+            raise DataError(f"{path} holds no upper bound")
         found.append(content)
     order = list(DATASETS)
     return sorted(
@@ -46,31 +46,31 @@ def read_ceilings(folder: Path) -> list[Found]:
     )
 
 
-def tables(ceilings: Sequence[Found]) -> str:
+def tables(bounds: Sequence[Found]) -> str:
     """What each kind of evidence points at, and what fits reach, in Markdown."""
-    names = [f"{one['dataset']}, {one['shots']}-shot" for one in ceilings]
+    names = [f"{one['dataset']}, {one['shots']}-shot" for one in bounds]
     head = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    return "\n".join([*head, *_of_evidence(ceilings), "", *head, *_of_fits(ceilings)])
+    return "\n".join([*head, *_of_evidence(bounds), "", *head, *_of_fits(bounds)])
 
 
-def _of_evidence(ceilings: Sequence[Found]) -> list[str]:
+def _of_evidence(bounds: Sequence[Found]) -> list[str]:
     rows = [
-        ("queries that are novel", [_short(one["novel_share"]) for one in ceilings]),
-        ("novel questions looked at", [f"{one['questions']:,}" for one in ceilings]),
+        ("queries that are novel", [_short(one["novel_share"]) for one in bounds]),
+        ("novel questions looked at", [f"{one['questions']:,}" for one in bounds]),
     ]
-    for kind, told in ceilings[0]["pointed_at"].items():
-        found = [one["pointed_at"][kind] for one in ceilings]
+    for kind, told in bounds[0]["pointed_at"].items():
+        found = [one["pointed_at"][kind] for one in bounds]
         cells = [f"{_short(one['share'])} ({_short(one['bound'])})" for one in found]
         rows.append((told["what"], cells))
     return [_row(*row) for row in rows]
 
 
-def _of_fits(ceilings: Sequence[Found]) -> list[str]:
+def _of_fits(bounds: Sequence[Found]) -> list[str]:
     rows = [
-        ("wanted", [_wanted(one) for one in ceilings]),
-        ("the rule, nothing learned", [_reached(one["rule"]) for one in ceilings]),
+        ("wanted", [_wanted(one) for one in bounds]),
+        ("the rule, nothing learned", [_reached(one["rule"]) for one in bounds]),
     ]
-    by_name = [{_name(fit): fit for fit in one["fits"]} for one in ceilings]
+    by_name = [{_name(fit): fit for fit in one["fits"]} for one in bounds]
     for name in max(by_name, key=len):
         cells = [_reached(fits[name]) if name in fits else "–" for fits in by_name]
         rows.append((name, cells))
@@ -113,4 +113,4 @@ def _short(value: float) -> str:
 
 
 if __name__ == "__main__":
-    print(tables(read_ceilings(Path(sys.argv[1]))))
+    print(tables(read_upper_bounds(Path(sys.argv[1]))))

@@ -10,8 +10,8 @@ from command_line import Run
 from metatkgr.experiments import sections, suite
 
 ADDED = """
+from metatkgr.experiments.dataset_figures import new_figure
 from metatkgr.experiments.sections import Drawing, figure, section
-from metatkgr.experiments.sections.figures import new_figure
 from metatkgr.experiments.sections.tables import number, pivot, table
 from metatkgr.experiments.suite import EXPERIMENTS, grid
 
@@ -31,7 +31,7 @@ def four_shot(results):
 @figure(place=60)
 def points(results):
     def draw():
-        drawn, (axes,) = new_figure()
+        drawn, (axes,) = new_figure("Four shots")
         axes.plot([results.values(d, row, 4)[0, 0] for d in results.datasets for row in [*rows]])
         return drawn
 

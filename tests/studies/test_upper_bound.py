@@ -20,11 +20,11 @@ from metatkgr.graph.history import novel_answers
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.ranker import Ranker, initial_weights
 from metatkgr.models.evidence.settings import EvidenceSettings
-from studies.upper_bound import measure as ceilings
+from studies.upper_bound import measure
 from studies.upper_bound.fit import halves, judged, ranks_by, rule_ranks
-from studies.upper_bound.measure import WARNING, ceiling, main
+from studies.upper_bound.measure import WARNING, main, upper_bound
 from studies.upper_bound.queries import Asked, Novel, draw_novel, read_evidence
-from studies.upper_bound.tables import read_ceilings, tables
+from studies.upper_bound.tables import read_upper_bounds, tables
 
 ROOT = Path(__file__).parent.parent.parent
 FEW = EvidenceSettings(recent=2, near=6, frequent=2, hidden=4, members=2)
@@ -149,12 +149,12 @@ def test_metrics_weigh_each_question_by_what_it_stands_for(asked: Asked) -> None
     assert high == 1.0
 
 
-def test_a_ceiling_is_marked_as_such_and_no_outcome(
+def test_an_upper_bound_is_marked_as_such_and_is_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ceilings, "MARKS", (4, 8))
+    monkeypatch.setattr(measure, "MARKS", (4, 8))
     monkeypatch.setattr(
-        ceilings,
+        measure,
         "EvidenceSettings",
         lambda dimension: dataclasses.replace(FEW, dimension=dimension),
     )
@@ -173,18 +173,18 @@ def test_a_ceiling_is_marked_as_such_and_no_outcome(
     assert len(found["fits"]) == 12  # two kinds of weights, two priors, three ways to judge
     with pytest.raises(DataError, match="there is no result"):
         Results.read(tmp_path)
-    (one,) = read_ceilings(tmp_path)
+    (one,) = read_upper_bounds(tmp_path)
     assert "| | world, 2-shot |" in tables([one])
     assert "| wanted | – |" in tables([one])
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(DataError, match="holds no ceiling"):
-        read_ceilings(tmp_path)
+    with pytest.raises(DataError, match="holds no upper bound"):
+        read_upper_bounds(tmp_path)
 
 
 def test_fits_judged_on_the_same_questions_are_the_higher_ones(
     tasks: Tasks, problem: Problem
 ) -> None:
-    found = ceiling(tasks, problem, questions=60, marks=(60,), settings=FEW)
+    found = upper_bound(tasks, problem, questions=60, marks=(60,), settings=FEW)
     value = {
         (fit["weights"], fit["prior"], fit["fitted_on"]): fit["novel"]["mrr"]["value"]
         for fit in found["fits"]
@@ -193,6 +193,6 @@ def test_fits_judged_on_the_same_questions_are_the_higher_ones(
         assert value[kind, 0.0, "all"] > value[kind, 0.0, "half of the entities"]
 
 
-def test_the_log_tells_the_ceilings_that_were_measured() -> None:
+def test_the_log_tells_the_upper_bounds_that_were_measured() -> None:
     log = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
-    assert tables(read_ceilings(ROOT / "results" / "ceilings")) in log
+    assert tables(read_upper_bounds(ROOT / "results" / "ceilings")) in log

@@ -50,6 +50,12 @@ ABLATIONS = {
 }
 """What the ablations of a model are called, in the order of their tables."""
 
+_KINDS = {
+    **dict.fromkeys(("dataset", "model", "preset", "visibility", "test_shots"), str),
+    **dict.fromkeys(("shots", "seed"), int),
+    "tiny": bool,
+}
+"""What the fields of a cell are."""
 _LONGEST = 60
 """Characters of a model's name."""
 
@@ -113,22 +119,15 @@ class Cell:
     """A training of seconds, to try the whole pipeline; its numbers mean nothing."""
 
     def __post_init__(self) -> None:
-        for names, kind in (("dataset model preset visibility test_shots", str), ("tiny", bool)):
-            for name in names.split():
-                if not isinstance(value := getattr(self, name), kind):
-                    raise SettingsError(f"{name} of a cell is a {kind.__name__}, not {value!r}")
-        words = (
-            self.dataset,
-            self.model,
-            self.preset,
-            *(w for pair in self.settings for w in pair),
-        )
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if type(value) is not kind or (isinstance(value, int) and abs(value) >= 2**63):
+                told = str(value)[:80]
+                raise SettingsError(f"{name} of a cell is of type {kind.__name__}, not {told!r}")
+        words = [self.dataset, self.model, self.preset]
+        words += [word for pair in self.settings for word in pair]
         if not all(_is_text(word) for word in words) or len(self.model) > _LONGEST:
             raise SettingsError(f"a name of the cell cannot be that of a file: {words!a:.200}")
-        for name in ("shots", "seed"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
-                raise SettingsError(f"{name} of a cell is a whole number, not {str(value)[:80]!r}")
         if self.shots < 1:
             raise SettingsError(f"shots must be at least 1, not {self.shots}")
         Visibility.parse(self.visibility)

@@ -32,6 +32,7 @@ __all__ = [
     "entities_over_time",
     "facts_per_new_entity",
     "load_matplotlib",
+    "new_figure",
     "plot_dataset",
     "save_figure",
 ]
@@ -72,7 +73,7 @@ def entities_over_time(facts: Facts) -> Figure:
     emerged = facts.emerged_at[facts.emerged_at >= 0]
     known = np.cumsum(np.bincount(emerged, minlength=facts.steps))
     old = np.minimum(known, known[periods.last_step[Period.BACKGROUND]])
-    figure, axes = _figure(facts, "entities over time")
+    figure, (axes,) = new_figure(f"{facts.name or 'this graph'}: entities over time")
     # Stairs: a step lasts from its position to the next one, so that the last one is seen too.
     edges = np.arange(facts.steps + 1)
     axes.stairs(old, edges, fill=True, color=_BACKGROUND, label="background entities")
@@ -99,7 +100,7 @@ def entities_over_time(facts: Facts) -> Figure:
 def facts_per_new_entity(facts: Facts) -> Figure:
     """Which share of the new entities has how many facts; at most K = 1, 2, 3 stand out."""
     counts = facts_per_entity(facts)[is_new(Periods.of(facts))]
-    figure, axes = _figure(facts, "facts per new entity")
+    figure, (axes,) = new_figure(f"{facts.name or 'this graph'}: facts per new entity")
     ends = [*_BIN_ENDS, max(int(counts.max(initial=0)), _BIN_ENDS[-1] + 1)]
     bins = np.bincount(np.searchsorted(ends, counts), minlength=len(ends))
     shares = bins / max(len(counts), 1)
@@ -213,15 +214,18 @@ def _percent(share: float) -> str:
     return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
 
 
-def _figure(facts: Facts, subject: str) -> tuple[Figure, Axes]:
+def new_figure(
+    title: str, columns: int = 1, height: float = 4.5, width: float = 8.0
+) -> tuple[Figure, list[Axes]]:
+    """A figure with some panels side by side; sizes in inches."""
     matplotlib = load_matplotlib()
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
-        axes = figure.add_subplot()
-    figure.suptitle(f"{facts.name or 'this graph'}: {subject}", size=12, weight="bold")
-    return figure, axes
+        figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+        axes = figure.subplots(1, columns, squeeze=False)[0]
+    figure.suptitle(title, size=12, weight="bold")
+    return figure, list(axes)
 
 
 def load_matplotlib() -> Any:

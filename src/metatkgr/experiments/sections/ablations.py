@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from metatkgr.experiments.cells import ABLATIONS, Row
-from metatkgr.experiments.dataset_figures import STYLE, load_matplotlib
+from metatkgr.experiments.dataset_figures import STYLE, load_matplotlib, new_figure
 from metatkgr.experiments.records import FloatArray
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results
 from metatkgr.experiments.sections import Drawing, figure, section
-from metatkgr.experiments.sections.figures import new_figure
 from metatkgr.experiments.sections.tables import (
     MISSING,
     STAR,
@@ -221,8 +220,7 @@ def _hits(results: Results, dataset: str) -> dict[str, FloatArray]:
 
 
 def _draw_ablations(results: Results, datasets: Sequence[str]) -> Figure:
-    figure, (axes,) = new_figure()
-    figure.suptitle("MetaTKGR and its ablations", size=12, weight="bold")
+    figure, (axes,) = new_figure("MetaTKGR and its ablations")
     names = [name for name, _ in ablation_rows(results)]
     width = 0.8 / len(names)
     for bar_of, name in enumerate(names):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metatkgr.experiments.dataset_figures import new_figure
 from metatkgr.experiments.records import FloatArray
 from metatkgr.experiments.results import METATKGR, Results
 from metatkgr.experiments.sections import Drawing, figure
-from metatkgr.experiments.sections.figures import LINES, MARKERS, new_figure
+from metatkgr.experiments.sections.figures import LINES, MARKERS
 from metatkgr.training.tuned import TUNED
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def _learning_curves(results: Results, dataset: str) -> dict[str, tuple[FloatArr
 
 def _draw_learning(learning: dict[str, dict[str, tuple[FloatArray, FloatArray]]]) -> Figure:
     """A panel for each dataset, a line for each model."""
-    figure, panels = new_figure(len(learning), height=4.4, width=max(4.6, 3.8 * len(learning)))
-    figure.suptitle("Loss over training, relative to its beginning", size=12, weight="bold")
+    title = "Loss over training, relative to its beginning"
+    figure, panels = new_figure(title, len(learning), 4.4, max(4.6, 3.8 * len(learning)))
     names = list(dict.fromkeys(name for lines in learning.values() for name in lines))
     for axes, (dataset, lines) in zip(panels, learning.items(), strict=True):
         for number, name in enumerate(names):
@@ -109,8 +110,8 @@ def bound_curve(results: Results, dataset: str) -> dict[str, list[Any]] | None:
 
 def _draw_bound(curves: dict[str, dict[str, list[Any]]]) -> Figure:
     """A panel for each dataset."""
-    figure, panels = new_figure(len(curves), height=3.8, width=max(4.6, 3.6 * len(curves)))
-    figure.suptitle("The bound and the losses over meta-training", size=12, weight="bold")
+    title = "The bound and the losses over meta-training"
+    figure, panels = new_figure(title, len(curves), 3.8, max(4.6, 3.6 * len(curves)))
     named = {
         "bound": "bound",
         "true_loss": "true loss (meta-validation)",

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metatkgr.experiments.cells import RULES, Row
-from metatkgr.experiments.dataset_figures import STYLE, load_matplotlib
+from metatkgr.experiments.dataset_figures import new_figure
 from metatkgr.experiments.records import FloatArray, Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.sections import Drawing, drawings, figure, section
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["LINES", "MARKERS", "new_figure"]
+__all__ = ["LINES", "MARKERS"]
 
 OVER_TIME = ("YAGO", "ICEWS18")
 _BINS = 12
@@ -37,19 +36,6 @@ LINES: tuple[tuple[str, Any, str], ...] = (
 )
 """Grey, dashes and marker of each line; no two alike in two of the three."""
 MARKERS = "os^DvPX*<>ph8d"
-
-
-def new_figure(
-    columns: int = 1, height: float = 4.5, width: float = 8.0
-) -> tuple[Figure, list[Axes]]:
-    """A figure with some panels side by side; sizes in inches."""
-    matplotlib = load_matplotlib()
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-        axes = figure.subplots(1, columns, squeeze=False)[0]
-    return figure, list(axes)
 
 
 @section("figures", place=130)
@@ -127,8 +113,7 @@ def _binned(kept: Sequence[dict[str, Any]]) -> tuple[list[str], FloatArray]:
 
 
 def _draw_over_time(dataset: str, lines: dict[str, tuple[list[str], FloatArray]]) -> Figure:
-    figure, (axes,) = new_figure()
-    figure.suptitle(f"{dataset}: H@10 over time", size=12, weight="bold")
+    figure, (axes,) = new_figure(f"{dataset}: H@10 over time")
     labels: list[str] = []
     for (name, (steps, shares)), (grey, dashes, marker) in zip(lines.items(), LINES, strict=False):
         labels = steps if len(steps) > len(labels) else labels
@@ -175,10 +160,9 @@ def _hardware(record: Record) -> str:
 def _draw_training_time(
     results: Results, dataset: str, points: dict[str, tuple[float, float]]
 ) -> Figure:
-    figure, (axes,) = new_figure()
+    figure, (axes,) = new_figure(f"{dataset}: MRR against training time")
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure.suptitle(f"{dataset}: MRR against training time", size=12, weight="bold")
     ordered = sorted(points.items(), key=lambda item: -item[1][1])
     for number, (name, (seconds, mrr)) in enumerate(ordered):
         filled = "0.2" if number % 2 == 0 else "white"
