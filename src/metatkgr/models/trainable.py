@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ from metatkgr.data.visibility import Supports
 from metatkgr.models.base import Model
 from metatkgr.models.common.scores import new_entity_rows
 
-__all__ = ["WHOLE", "Loss", "Part", "Phase", "TrainableModel"]
+__all__ = ["WHOLE", "Loss", "ModelPhase", "Part", "Phase", "TrainableModel"]
 
 SettingsT = TypeVar("SettingsT")
 
@@ -77,6 +78,30 @@ class Phase(Protocol):
         ...
 
 
+ModelT = TypeVar("ModelT", bound="TrainableModel[Any]")
+
+
+class ModelPhase(Generic[ModelT]):
+    """A phase that learns the weights of a model as its settings say; batches and loss are open.
+
+    Args:
+        model: whose settings have ``epochs``, ``learning_rate``, ``patience``, ``validate_every``.
+    """
+
+    name: str
+
+    def __init__(self, model: ModelT) -> None:
+        self.model, settings = model, model.settings
+        self.epochs: int = settings.epochs
+        self.learning_rate: float = settings.learning_rate
+        self.patience: int = settings.patience
+        self.validate_every: int = settings.validate_every
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All weights, in the order of their names."""
+        return list(self.model.weights.values())
+
+
 class TrainableModel(nn.Module, Model[SettingsT]):
     """A model whose weights are learned: a ``torch.nn.Module``.
 
@@ -113,6 +138,14 @@ class TrainableModel(nn.Module, Model[SettingsT]):
         find the same ones under the same numbers.
         """
         return dict(sorted(self.named_parameters()))
+
+    def columns(self, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
+        """(Q,) entities, directed relations and times of queries, on the device of the weights."""
+        entity, relation, time = (
+            torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
+            for column in (queries.entity, queries.relation, queries.time)
+        )
+        return entity, relation, time
 
     def forward(self, queries: Queries) -> Tensor:
         """See ``score``."""

@@ -14,9 +14,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.sampler import Neighbours
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "SampleNeighbours",
     "Tree",
     "encode_time",
+    "first_links",
+    "first_supports",
     "grow",
     "grow_hops",
     "initial_frequency",
@@ -143,6 +147,25 @@ def grow_hops(
         # No node below the roots is a query entity, so none sees its supports before their time.
         entity, time, mask, own = next_entity, next_time, next_mask, False
     return hops
+
+
+def first_links(visible: VisibleFacts) -> VisibleFacts:
+    """Each link once, at its first time: it is visible before t if and only if that time is."""
+    facts = visible.facts()
+    rows = _first_rows(facts.subject, facts.relation, facts.object)
+    return VisibleFacts.of(facts.select(rows))
+
+
+def first_supports(supports: Supports) -> Supports:
+    """Each link of a support once, at its first time."""
+    columns = (supports.entity, supports.relation, supports.other)
+    rows = _first_rows(*columns)
+    return Supports(*(column[rows] for column in (*columns, supports.time)))
+
+
+def _first_rows(*columns: np.ndarray) -> np.ndarray:
+    """The row in which each different combination comes first, ascending."""
+    return np.sort(np.unique(np.stack(columns, axis=1), axis=0, return_index=True)[1])
 
 
 def encode_time(age: Tensor, frequency: Tensor, phase: Tensor) -> Tensor:
