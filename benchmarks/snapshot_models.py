@@ -9,8 +9,9 @@ import torch
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data.problem import Problem
 from metatkgr.data.world import simulate
-from metatkgr.models.baselines.regcn import REGCN, EvolutionPhase, REGCNSettings, StepBatch
+from metatkgr.models.baselines.regcn import REGCN, EvolutionPhase, REGCNSettings
 from metatkgr.models.baselines.renet import RENET, HistoryPhase, RENETSettings
+from metatkgr.models.common.recurrent import StepBatch
 from metatkgr.models.trainable import WHOLE, Phase
 
 __all__ = ["snapshot_models"]
@@ -39,7 +40,7 @@ def _regcn(
     settings = REGCNSettings(dimension=dimension, dropout=0.0)
     model = REGCN(settings, device=device)
     _build(model, problem)
-    phase = EvolutionPhase(model.weights, problem.known, settings, device)
+    phase = EvolutionPhase(model, problem.known)
     batches = list(phase.batches(torch.Generator().manual_seed(0)))
     single = [part for batch in batches for part in _steps_of(batch)]
     fast, _ = best_time(_pass(phase, batches, device), work.repeats)
@@ -57,7 +58,7 @@ def _renet(
     settings = RENETSettings(dimension=dimension, dropout=0.0)
     model = RENET(settings, device=device)
     _build(model, problem)
-    phase = HistoryPhase(model.weights, problem.known, settings, device)
+    phase = HistoryPhase(model, problem.known)
     batches = list(phase.batches(torch.Generator().manual_seed(0)))
     single = list(torch.split(batches[0][:_SAMPLE], 1))
     fast, _ = best_time(_pass(phase, batches, device), work.repeats)

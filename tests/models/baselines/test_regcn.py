@@ -16,9 +16,8 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.graph.snapshots import Snapshots
-from metatkgr.models.baselines.recurrent import Noise, gru_step
-from metatkgr.models.baselines.regcn import REGCN, EvolutionPhase, REGCNSettings
-from metatkgr.models.baselines.regcn_network import evolve
+from metatkgr.models.baselines.regcn import REGCN, EvolutionPhase, REGCNSettings, evolve
+from metatkgr.models.common.recurrent import Noise, gru_step
 from metatkgr.models.trainable import Part
 from references import ENTITIES, RELATIONS, graphs
 
@@ -157,7 +156,7 @@ def phase(facts: Facts, **changes: int | float) -> EvolutionPhase:
     chosen = REGCNSettings(**{"dimension": 4, "channels": 2, **changes})  # type: ignore[arg-type]
     model = REGCN(chosen)
     model.build(ENTITIES, RELATIONS, torch.Generator().manual_seed(1))
-    return EvolutionPhase(model.weights, VisibleFacts.of(facts), chosen, torch.device("cpu"))
+    return EvolutionPhase(model, VisibleFacts.of(facts))
 
 
 @given(graphs(), st.integers(1, 9), st.integers(1, 4))

@@ -16,9 +16,9 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.snapshots import ActiveSteps
-from metatkgr.models.baselines.recurrent import Noise, gru_step
 from metatkgr.models.baselines.renet import RENET, HistoryPhase, RENETSettings, read_history
-from metatkgr.models.baselines.renet_graph import GlobalPhase, global_states
+from metatkgr.models.common.graph_state import GlobalPhase, global_states
+from metatkgr.models.common.recurrent import Noise, gru_step
 from metatkgr.models.trainable import Part
 from references import ENTITIES, RELATIONS, graphs, tuples
 
@@ -248,7 +248,7 @@ def test_the_parts_of_a_batch_add_up_to_the_whole() -> None:
     model = RENET(RENETSettings(dimension=4, dropout=0.0))
     model.build(ENTITIES, RELATIONS, torch.Generator().manual_seed(1))
     known = VisibleFacts.of(facts)
-    stage = HistoryPhase(model.weights, known, model.settings, torch.device("cpu"))
+    stage = HistoryPhase(model, known)
     (batch,) = stage.batches(torch.Generator().manual_seed(0))
     whole = stage.loss(batch, torch.Generator().manual_seed(4))
     parts = [

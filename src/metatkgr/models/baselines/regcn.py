@@ -15,14 +15,21 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
-from metatkgr.graph.snapshots import Snapshots
+from metatkgr.graph.snapshots import DisjointGraph, Snapshots
 from metatkgr.models.base import register
-from metatkgr.models.baselines.recurrent import Noise, glorot
-from metatkgr.models.baselines.regcn_network import decode, evolve
-from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
+from metatkgr.models.common.recurrent import (
+    Noise,
+    StepBatch,
+    glorot,
+    gru_step,
+    step_batches,
+    sum_rows,
+)
+from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Dropout, Rate, Settings, Share
 
-__all__ = ["REGCN", "EvolutionPhase", "REGCNSettings", "StepBatch"]
+__all__ = ["REGCN", "EvolutionPhase", "REGCNSettings"]
 
 _CACHE_BYTES = 1 << 30
 """Evolved tables that are kept, for as many moments as fit."""
@@ -66,115 +73,103 @@ class REGCNSettings(Settings):
             raise SettingsError(f"kernel must be odd, such as 3, not {self.kernel}")
 
 
-@dataclass(frozen=True, eq=False)
-class StepBatch:
-    """Facts of some time steps to be predicted, each step from the snapshots before it."""
+def evolve(
+    weights: Mapping[str, Tensor], snapshots: Snapshots, window: Tensor, layers: int, noise: Noise
+) -> tuple[Tensor, Tensor]:
+    """The vectors after each of B windows of snapshots; the equations are at :class:`REGCN`.
 
-    time: Tensor
-    """(B,) the steps, on the CPU."""
-    step: Tensor
-    """(Q,) row of ``time`` that each fact belongs to, non-decreasing, on the CPU."""
-    fact: Tensor
-    """(Q,) row of the fact, on the device."""
+    All windows move together, as one graph of B copies.
 
+    Args:
+        weights: of the model.
+        snapshots: the facts by step.
+        window: (B, m) numbers of snapshots on the CPU, oldest first; -1 for none.
+        layers: graph convolutions in a snapshot.
+        noise: dropout and random slopes.
 
-class EvolutionPhase:
-    """Predicts the facts of every known step from the steps before it."""
-
-    name = "evolution"
-
-    def __init__(
-        self,
-        weights: dict[str, nn.Parameter],
-        known: VisibleFacts,
-        settings: REGCNSettings,
-        device: torch.device,
-    ) -> None:
-        self.weights, self.settings, self.device = weights, settings, device
-        self.epochs, self.learning_rate = settings.epochs, settings.learning_rate
-        self.patience, self.validate_every = settings.patience, settings.validate_every
-        self.snapshots = Snapshots(known, device)
-
-    def parameters(self) -> list[nn.Parameter]:
-        """All weights."""
-        # By name: a checkpoint gives the weights back in that order, and Adam counts on it.
-        return [self.weights[name] for name in sorted(self.weights)]
-
-    def batches(self, generator: torch.Generator) -> Iterator[StepBatch]:
-        """All facts once: steps in random order, a large step in several batches."""
-        start, limit = self.snapshots.start, self.settings.batch_size
-        size = start.diff()
-        snapshot = torch.repeat_interleave(torch.arange(len(size)), size)
-        draw = torch.rand(len(snapshot), generator=generator, dtype=torch.float64)
-        fact = torch.argsort(snapshot + draw)
-        pieces = (size + limit - 1) // limit
-        of = torch.repeat_interleave(torch.arange(len(size)), pieces)
-        number = torch.arange(len(of)) - (pieces.cumsum(0) - pieces)[of]
-        low = start[of] + size[of] * number // pieces[of]
-        high = start[of] + size[of] * (number + 1) // pieces[of]
-        order = torch.randperm(len(of), generator=generator)
-        for rows in _packed((high - low)[order].numpy(), limit, self.settings.steps_at_once):
-            chosen = order[rows]
-            ranges = zip(low[chosen].tolist(), high[chosen].tolist(), strict=True)
-            step = torch.repeat_interleave(torch.arange(len(chosen)), (high - low)[chosen])
-            facts = torch.cat([fact[begin:end] for begin, end in ranges])
-            yield StepBatch(self.snapshots.steps[of[chosen]], step, facts.to(self.device))
-
-    def loss(self, batch: StepBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
-        """Cross-entropy of the entity and of the relation, among all of them."""
-        settings, weights = self.settings, self.weights
-        noise = Noise(generator, self.device, settings.dropout)
-        window = self.snapshots.window(batch.time, settings.history)
-        tables = evolve(weights, self.snapshots, window, settings.layers, noise)
-        mine = part.of(len(batch.fact))
-        fact = batch.fact[mine]
-        sizes = torch.bincount(batch.step[mine], minlength=len(batch.time)).tolist()
-        step = batch.step[mine].to(self.device)
-        source, relation, target = (
-            column[fact]
-            for column in (self.snapshots.source, self.snapshots.relation, self.snapshots.target)
-        )
-        entities, relations = (table.flatten(0, 1) for table in tables)
-        base = step * self.snapshots.entities
-        one = entities.index_select(0, base + source)
-        by = relations.index_select(0, step * (2 * self.snapshots.relations) + relation)
-        other = entities.index_select(0, base + target)
-        right = decode(weights, "entities", one, by, noise)
-        total = _cross_entropy(right, tables[0].tanh(), target, sizes)
-        link = decode(weights, "relations", one, other, noise)
-        wrong = _cross_entropy(link, tables[1], relation, sizes)
-        share = settings.entity_weight
-        count = max(len(fact), 1)
-        value = (share * total + (1 - share) * wrong) / count
-        logged: dict[str, float | Tensor] = {
-            "entity_loss": total.detach() / count,
-            "relation_loss": wrong.detach() / count,
-        }
-        return Loss(value, logged, part.share(len(batch.fact)))
+    Returns:
+        entity: (B, E, d) and relation: (B, 2R, d), rows of length 1.
+    """
+    copies, length = window.shape
+    first = weights["relation"]
+    entity = functional.normalize(weights["entity"]).repeat(copies, 1)
+    relation = functional.normalize(first).repeat(copies, 1, 1)
+    fixed = first @ weights["gru.own"] + weights["gru.input_bias"]
+    for place in range(length):
+        graph = snapshots.graph(window[:, place])
+        ends = sum_rows(
+            copies * snapshots.relations,
+            graph.member_relation,
+            entity.index_select(0, graph.member_entity) * graph.member_share,
+        ).view(copies, snapshots.relations, -1)
+        inputs = fixed + (ends @ weights["gru.ends"]).repeat(1, 2, 1)
+        moved = gru_step(inputs, relation, weights["gru.hidden"], weights["gru.hidden_bias"])
+        moved = functional.normalize(moved, dim=-1)
+        current = _convolve(weights, graph, entity, moved.flatten(0, 1), layers, noise)
+        gate = torch.sigmoid(entity @ weights["gate"] + weights["gate_bias"])
+        current = entity + gate * (current - entity)
+        if int(window[:, place].min()) < 0:
+            there = (window[:, place] >= 0).to(entity.device).view(-1, 1, 1)
+            shape = (copies, snapshots.entities, -1)
+            current = torch.where(there, current.view(shape), entity.view(shape)).flatten(0, 1)
+            moved = torch.where(there, moved, relation)
+        entity, relation = current, moved
+    return entity.view(copies, snapshots.entities, -1), relation
 
 
-def _cross_entropy(asked: Tensor, table: Tensor, answer: Tensor, sizes: list[int]) -> Tensor:
-    """Sum of the cross-entropies of (Q, d) questions, ``sizes[b]`` of them with ``table[b]``."""
-    scores = [
-        rows @ of.T for rows, of in zip(torch.split(asked, sizes), table.unbind(), strict=True)
-    ]
-    return functional.cross_entropy(torch.cat(scores), answer, reduction="sum")
+def _convolve(
+    weights: Mapping[str, Tensor],
+    graph: DisjointGraph,
+    entity: Tensor,
+    relation: Tensor,
+    layers: int,
+    noise: Noise,
+) -> Tensor:
+    """(N, d) the entities of N = B·E nodes after the convolutions, rows of length 1."""
+    active = torch.zeros(len(entity), 1, dtype=torch.bool, device=entity.device)
+    active.index_fill_(0, graph.target, True)
+    link = relation.index_select(0, graph.relation)
+    for layer in range(layers):
+        # The map W is linear: applied to the mean message instead of to every message.
+        message = (entity.index_select(0, graph.source) + link) * graph.share
+        mean = sum_rows(len(entity), graph.target, message)
+        loop, alone = (entity @ weights[f"layer{layer}.loops"]).chunk(2, -1)
+        entity = mean @ weights[f"layer{layer}.message"] + torch.where(active, loop, alone)
+        entity = noise.drop(noise.rrelu(entity))
+    return functional.normalize(entity)
 
 
-def _packed(sizes: np.ndarray, limit: int, most: int) -> list[slice]:
-    """Consecutive pieces, as many together as stay within ``limit`` facts and ``most`` pieces."""
-    groups, begin, used = [], 0, 0
-    for end, size in enumerate(sizes.tolist()):
-        if end > begin and (used + size > limit or end - begin == most):
-            groups.append(slice(begin, end))
-            begin, used = end, 0
-        used += size
-    return [*groups, slice(begin, len(sizes))] if len(sizes) else []
+def decode(
+    weights: Mapping[str, Tensor], name: str, first: Tensor, second: Tensor, noise: Noise
+) -> Tensor:
+    """ConvTransE: what two vectors together ask for.
+
+    Args:
+        weights: of the model.
+        name: 'entities' (of a source and a relation) or 'relations' (of two entities).
+        first, second: (Q, d).
+        noise: dropout.
+
+    Returns:
+        (Q, d) to be compared with the candidates.
+    """
+    kernel = weights[f"{name}.kernel"]
+    d = first.shape[-1]
+    pair = functional.layer_norm(torch.stack([first, second], 1), (d,))
+    maps = functional.conv1d(
+        noise.drop(pair), kernel, weights[f"{name}.kernel_bias"], padding=kernel.shape[-1] // 2
+    )
+    maps = functional.layer_norm(maps, maps.shape[1:])
+    maps = maps * weights[f"{name}.map_scale"] + weights[f"{name}.map_shift"]
+    flat = noise.drop(maps.relu()).flatten(1)
+    asked = noise.drop(flat @ weights[f"{name}.linear"] + weights[f"{name}.linear_bias"])
+    scale, shift = weights[f"{name}.scale"], weights[f"{name}.shift"]
+    return functional.layer_norm(asked, (d,), scale, shift).relu()
 
 
 @register
 class REGCN(TrainableModel[REGCNSettings]):
-    r"""Vectors that evolve over the last m snapshots before a question; scored by ConvTransE.
+    r"""Vectors that evolve over the last m snapshots before a query; scored by ConvTransE.
 
     For snapshots k = 1..m, the oldest first, with h^0, r^0 the learned tables (rows of length 1):
 
@@ -222,6 +217,8 @@ class REGCN(TrainableModel[REGCNSettings]):
     }
 
     translations = ""
+    entity: nn.Parameter
+    """(E, d) h^0."""
 
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random weights."""
@@ -265,12 +262,13 @@ class REGCN(TrainableModel[REGCNSettings]):
 
     def phases(self, problem: Problem) -> list[Phase]:
         """One: predict the known facts of each step from the steps before it."""
-        return [EvolutionPhase(self.weights, problem.known, self.settings, self.device)]
+        return [EvolutionPhase(self, problem.known)]
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Group the public facts by step."""
         self.snapshots_ = Snapshots(visible, self.device)
-        self._tables: dict[int, tuple[Tensor, Tensor]] = {}
+        size = self.entity.numel() * self.entity.element_size()
+        self._evolved = Recent(self._evolve, _CACHE_BYTES // max(size, 1))
         return self
 
     def adapt(self, supports: Supports) -> Self:
@@ -280,7 +278,8 @@ class REGCN(TrainableModel[REGCNSettings]):
     @torch.no_grad()
     def score(self, queries: Queries) -> Tensor:
         """(Q, E) scores of all candidates."""
-        scores = torch.empty(len(queries), len(self.weights["entity"]), device=self.device)
+        scores = torch.empty(len(queries), len(self.entity), device=self.device)
+        weights = self.weights
         silent = Noise(None, self.device, 0.0)
         past = np.searchsorted(self.snapshots_.steps.numpy(), queries.time)
         for number in np.unique(past).tolist():
@@ -288,21 +287,70 @@ class REGCN(TrainableModel[REGCNSettings]):
             who = torch.from_numpy(queries.entity[rows]).to(self.device)
             asked = torch.from_numpy(queries.relation[rows]).to(self.device)
             entity, relation = self._evolved(number)
-            question = decode(self.weights, "entities", entity[who], relation[asked], silent)
-            scores[torch.from_numpy(rows).to(self.device)] = question @ entity.tanh().T
+            query = decode(weights, "entities", entity[who], relation[asked], silent)
+            scores[torch.from_numpy(rows).to(self.device)] = query @ entity.tanh().T
         return scores
 
-    def _evolved(self, past: int) -> tuple[Tensor, Tensor]:
+    def _evolve(self, past: int) -> tuple[Tensor, Tensor]:
         """(E, d) and (2R, d) after the last of the first ``past`` snapshots."""
-        if past not in self._tables:
-            size = self.weights["entity"].numel() * self.weights["entity"].element_size()
-            while self._tables and (len(self._tables) + 1) * size > _CACHE_BYTES:
-                del self._tables[next(iter(self._tables))]
-            length = self.settings.history
-            window = (past - length + torch.arange(length)).clamp(min=-1).unsqueeze(0)
-            silent = Noise(None, self.device, 0.0)
-            entity, relation = evolve(
-                self.weights, self.snapshots_, window, self.settings.layers, silent
-            )
-            self._tables[past] = entity[0], relation[0]
-        return self._tables[past]
+        length = self.settings.history
+        window = (past - length + torch.arange(length)).clamp(min=-1).unsqueeze(0)
+        silent = Noise(None, self.device, 0.0)
+        tables = evolve(self.weights, self.snapshots_, window, self.settings.layers, silent)
+        return tables[0][0], tables[1][0]
+
+
+class EvolutionPhase(ModelPhase[REGCN]):
+    """Predicts the facts of every known step from the steps before it."""
+
+    name = "evolution"
+
+    def __init__(self, model: REGCN, known: VisibleFacts) -> None:
+        super().__init__(model)
+        self.snapshots = Snapshots(known, model.device)
+
+    def batches(self, generator: torch.Generator) -> Iterator[StepBatch]:
+        """All facts once: steps in random order, a large step in several batches."""
+        settings = self.model.settings
+        limits = settings.batch_size, settings.steps_at_once
+        yield from step_batches(self.snapshots, *limits, generator)
+
+    def loss(self, batch: StepBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
+        """Cross-entropy of the entity and of the relation, among all of them."""
+        settings, weights, device = self.model.settings, self.model.weights, self.model.device
+        noise = Noise(generator, device, settings.dropout)
+        window = self.snapshots.window(batch.time, settings.history)
+        tables = evolve(weights, self.snapshots, window, settings.layers, noise)
+        mine = part.of(len(batch.fact))
+        fact = batch.fact[mine]
+        sizes = torch.bincount(batch.step[mine], minlength=len(batch.time)).tolist()
+        step = batch.step[mine].to(device)
+        source, relation, target = (
+            column[fact]
+            for column in (self.snapshots.source, self.snapshots.relation, self.snapshots.target)
+        )
+        entities, relations = (table.flatten(0, 1) for table in tables)
+        base = step * self.snapshots.entities
+        one = entities.index_select(0, base + source)
+        by = relations.index_select(0, step * (2 * self.snapshots.relations) + relation)
+        other = entities.index_select(0, base + target)
+        right = decode(weights, "entities", one, by, noise)
+        total = _cross_entropy(right, tables[0].tanh(), target, sizes)
+        link = decode(weights, "relations", one, other, noise)
+        wrong = _cross_entropy(link, tables[1], relation, sizes)
+        share = settings.entity_weight
+        count = max(len(fact), 1)
+        value = (share * total + (1 - share) * wrong) / count
+        logged: dict[str, float | Tensor] = {
+            "entity_loss": total.detach() / count,
+            "relation_loss": wrong.detach() / count,
+        }
+        return Loss(value, logged, part.share(len(batch.fact)))
+
+
+def _cross_entropy(asked: Tensor, table: Tensor, answer: Tensor, sizes: list[int]) -> Tensor:
+    """Sum of the cross-entropies of (Q, d) queries, ``sizes[b]`` of them with ``table[b]``."""
+    scores = [
+        rows @ of.T for rows, of in zip(torch.split(asked, sizes), table.unbind(), strict=True)
+    ]
+    return functional.cross_entropy(torch.cat(scores), answer, reduction="sum")

@@ -17,15 +17,15 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.snapshots import ActiveSteps
 from metatkgr.models.base import register
-from metatkgr.models.baselines.recurrent import Noise, glorot, gru_step
-from metatkgr.models.baselines.renet_graph import GlobalPhase, aggregate, global_states
-from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
+from metatkgr.models.common.graph_state import GlobalPhase, aggregate, global_states
+from metatkgr.models.common.recurrent import Noise, glorot, gru_step
+from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.settings import Amount, Count, Dropout, Rate, Settings, Weight
 
 __all__ = ["RENET", "HistoryPhase", "RENETSettings", "read_history"]
 
-_QUESTIONS_AT_ONCE = 4096
-"""Questions whose histories are read in one go; bounds memory."""
+_QUERIES_AT_ONCE = 4096
+"""Queries whose histories are read in one go; bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +65,24 @@ def read_history(
     weights: Mapping[str, Tensor],
     active: ActiveSteps,
     world: Tensor,
-    questions: tuple[Tensor, Tensor, Tensor],
+    queries: tuple[Tensor, Tensor, Tensor],
     settings: RENETSettings,
     noise: Noise,
 ) -> tuple[Tensor, Tensor]:
-    """Logits of entities and relations for B questions; the equations are at :class:`RENET`.
+    """Logits of entities and relations for B queries; the equations are at :class:`RENET`.
 
     Args:
         weights: of the model.
         active: the steps in which entities were active.
         world: (T + 1, d) the global state after every step 0..T-1; and zeros.
-        questions: entity, directed relation and time, (B,) each.
+        queries: entity, directed relation and time, (B,) each.
         settings: lengths.
         noise: dropout.
 
     Returns:
         (B, E) logits of the answer, and (B, 2R) of the relation, which does not know the asked one.
     """
-    entity, relation, time = questions
+    entity, relation, time = queries
     node, mask = active.before(entity, time, settings.history)
     roots, slot = torch.unique(node, return_inverse=True)
     met = aggregate(weights, "step.", active, roots, settings.neighbours, noise)
@@ -108,85 +108,11 @@ def read_history(
     )
 
 
-def _world(weights: Mapping[str, Tensor], active: ActiveSteps, settings: RENETSettings) -> Tensor:
-    """(T + 1, d) the states of the graph; zeros where no global model was learned."""
-    learned = settings.global_epochs > 0
-    return global_states(weights, active, settings.history, learned=learned)
-
-
-class HistoryPhase:
-    """Predicts every known fact from its entity's history before it."""
-
-    name = "history"
-
-    def __init__(
-        self,
-        weights: dict[str, nn.Parameter],
-        known: VisibleFacts,
-        settings: RENETSettings,
-        device: torch.device,
-    ) -> None:
-        self.weights, self.settings, self.device = weights, settings, device
-        self.epochs, self.learning_rate = settings.epochs, settings.learning_rate
-        self.patience, self.validate_every = settings.patience, settings.validate_every
-        self.known = known
-        self.active: ActiveSteps | None = None
-
-    def parameters(self) -> list[nn.Parameter]:
-        """All weights but those of the global model, which was learned before."""
-        return [self.weights[k] for k in sorted(self.weights) if not k.startswith("global.")]
-
-    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        """(B,) rows of facts, of any or of neighbouring steps; batches in random order."""
-        if self.active is None:
-            # Only now: the states need the weights that the phase before has learned.
-            self.active = ActiveSteps(GraphIndex.of(self.known, device=self.device))
-            self.world = _world(self.weights, self.active, self.settings)
-            known = self.known
-            self.columns = [
-                torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
-                for column in (known.source, known.relation, known.target, known.time)
-            ]
-        order = torch.randperm(len(self.known), generator=generator).to(self.device)
-        if self.settings.batches == "random":
-            yield from torch.split(order, self.settings.batch_size)
-            return
-        # Sorted by step, the facts of a step in random order; where the first batch begins is
-        # drawn too, so that no two epochs cut the steps alike.
-        order = order[torch.sort(self.columns[3][order], stable=True).indices]
-        shift = int(torch.randint(self.settings.batch_size, (1,), generator=generator))
-        parts = [order[:shift], *torch.split(order[shift:], self.settings.batch_size)]
-        for number in torch.randperm(len(parts), generator=generator).tolist():
-            if len(parts[number]):
-                yield parts[number]
-
-    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
-        """Cross-entropy of the entity among all, and a little of that of the relation."""
-        assert self.active is not None
-        settings = self.settings
-        noise = Noise(generator, self.device, settings.dropout)
-        rows = batch[part.of(len(batch))]
-        source, relation, target, time = (column[rows] for column in self.columns)
-        questions = source, relation, time
-        answer, link = read_history(
-            self.weights, self.active, self.world, questions, settings, noise
-        )
-        count = max(len(rows), 1)
-        entity_loss = functional.cross_entropy(answer, target, reduction="sum") / count
-        relation_loss = functional.cross_entropy(link, relation, reduction="sum") / count
-        logged: dict[str, float | Tensor] = {
-            "entity_loss": entity_loss.detach(),
-            "relation_loss": relation_loss.detach(),
-        }
-        value = entity_loss + settings.relation_weight * relation_loss
-        return Loss(value, logged, part.share(len(batch)))
-
-
 @register
 class RENET(TrainableModel[RENETSettings]):
-    r"""A recurrent network over the last steps in which the asking entity was active.
+    r"""A recurrent network over the last steps in which the query entity was active.
 
-    For a question (e, r, ?, t) let k run over the last m steps before t in which e had facts:
+    For a query (e, r, ?, t) let k run over the last m steps before t in which e had facts:
 
     .. math::
         a_k &= \text{2-layer RGCN on the facts of step } k \text{, read at } e \\
@@ -211,7 +137,7 @@ class RENET(TrainableModel[RENETSettings]):
       entity in a step; theirs only the graph among e's neighbours, with a random cap. Its matrices
       share a few bases instead of being block diagonal.
     * The states of the graph come from the last m steps with any fact; dropout falls on vectors
-      before they enter the unit, the same for all steps of a question.
+      before they enter the unit, the same for all steps of a query.
     """
 
     name = "renet"
@@ -296,7 +222,12 @@ class RENET(TrainableModel[RENETSettings]):
                     dropout=settings.dropout,
                 )
             )
-        return [*stages, HistoryPhase(self.weights, known, settings, self.device)]
+        return [*stages, HistoryPhase(self, known)]
+
+    def states(self, active: ActiveSteps) -> Tensor:
+        """(T + 1, d) the states of the graph; zeros where no global model was learned."""
+        learned = self.settings.global_epochs > 0
+        return global_states(self.weights, active, self.settings.history, learned=learned)
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
@@ -306,22 +237,78 @@ class RENET(TrainableModel[RENETSettings]):
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports for their owners' histories; the states of the graph, step by step."""
         self.active_ = ActiveSteps(self.index_, supports)
-        self.world_ = _world(self.weights, self.active_, self.settings)
+        self.world_ = self.states(self.active_)
         return self
 
     @torch.no_grad()
     def score(self, queries: Queries) -> Tensor:
         """(Q, E) logits of all candidates."""
-        scores = torch.empty(len(queries), len(self.weights["entity"]), device=self.device)
-        silent = Noise(None, self.device, 0.0)
-        for begin in range(0, len(queries), _QUESTIONS_AT_ONCE):
-            rows = slice(begin, begin + _QUESTIONS_AT_ONCE)
-            entity, relation, time = (
-                torch.from_numpy(np.ascontiguousarray(column[rows])).to(self.device)
-                for column in (queries.entity, queries.relation, queries.time)
-            )
-            asked = entity, relation, time
+        weights, silent = self.weights, Noise(None, self.device, 0.0)
+        scores = torch.empty(len(queries), len(weights["entity"]), device=self.device)
+        for begin in range(0, len(queries), _QUERIES_AT_ONCE):
+            rows = slice(begin, begin + _QUERIES_AT_ONCE)
+            asked = self.columns(queries[rows])
             scores[rows], _ = read_history(
-                self.weights, self.active_, self.world_, asked, self.settings, silent
+                weights, self.active_, self.world_, asked, self.settings, silent
             )
         return scores
+
+
+class HistoryPhase(ModelPhase[RENET]):
+    """Predicts every known fact from its entity's history before it."""
+
+    name = "history"
+
+    def __init__(self, model: RENET, known: VisibleFacts) -> None:
+        super().__init__(model)
+        self.known = known
+        self.active: ActiveSteps | None = None
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All weights but those of the global model, which was learned before."""
+        return [w for name, w in self.model.weights.items() if not name.startswith("global.")]
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """(B,) rows of facts, of any or of neighbouring steps; batches in random order."""
+        known, settings, device = self.known, self.model.settings, self.model.device
+        if self.active is None:
+            # Only now: the states need the weights that the phase before has learned.
+            self.active = ActiveSteps(GraphIndex.of(known, device=device))
+            self.world = self.model.states(self.active)
+            self.columns = [
+                torch.from_numpy(np.ascontiguousarray(column)).to(device)
+                for column in (known.source, known.relation, known.target, known.time)
+            ]
+        order = torch.randperm(len(known), generator=generator).to(device)
+        if settings.batches == "random":
+            yield from torch.split(order, settings.batch_size)
+            return
+        # Sorted by step, the facts of a step in random order; where the first batch begins is
+        # drawn too, so that no two epochs cut the steps alike.
+        order = order[torch.sort(self.columns[3][order], stable=True).indices]
+        shift = int(torch.randint(settings.batch_size, (1,), generator=generator))
+        parts = [order[:shift], *torch.split(order[shift:], settings.batch_size)]
+        for number in torch.randperm(len(parts), generator=generator).tolist():
+            if len(parts[number]):
+                yield parts[number]
+
+    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
+        """Cross-entropy of the entity among all, and a little of that of the relation."""
+        assert self.active is not None
+        settings = self.model.settings
+        noise = Noise(generator, self.model.device, settings.dropout)
+        rows = batch[part.of(len(batch))]
+        source, relation, target, time = (column[rows] for column in self.columns)
+        queries = source, relation, time
+        answer, link = read_history(
+            self.model.weights, self.active, self.world, queries, settings, noise
+        )
+        count = max(len(rows), 1)
+        entity_loss = functional.cross_entropy(answer, target, reduction="sum") / count
+        relation_loss = functional.cross_entropy(link, relation, reduction="sum") / count
+        logged: dict[str, float | Tensor] = {
+            "entity_loss": entity_loss.detach(),
+            "relation_loss": relation_loss.detach(),
+        }
+        value = entity_loss + settings.relation_weight * relation_loss
+        return Loss(value, logged, part.share(len(batch)))

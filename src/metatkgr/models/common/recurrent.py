@@ -1,13 +1,18 @@
-"""What the two models that read snapshots one after another share: gates, means, noise."""
+"""What models that read a graph step by step share: gates, means, noise, batches of steps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Noise", "glorot", "gru_step", "sum_rows"]
+from metatkgr.graph.snapshots import Snapshots
+
+__all__ = ["Noise", "StepBatch", "glorot", "gru_step", "step_batches", "sum_rows"]
 
 _SLOPES = (1 / 8, 1 / 3)
 """RReLU draws the slope of each negative number from this range; its mean where nothing is
@@ -51,6 +56,10 @@ class Noise:
 def gru_step(inputs: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     r"""One step of a gated recurrent unit whose input part is computed already.
 
+    Not ``nn.GRUCell``, which multiplies the whole input anew for every row and step. Here the parts
+    of an input belong to a query, a step or a relation, and are multiplied once for each: a step of
+    RE-NET's training takes 1.7 times as long with the cell on a CPU and 2.3 times on an H200.
+
     .. math:: r, z = \sigma(x_{r,z} + U_{r,z} h + b), \quad
               n = \tanh(x_n + r (U_n h + b_n)), \quad h' = (1 - z) n + z h
 
@@ -84,3 +93,56 @@ def sum_rows(rows: int, index: Tensor, values: Tensor) -> Tensor:
 def glorot(generator: torch.Generator, *shape: int) -> Tensor:
     """Normal numbers of variance 2 / (inputs + outputs) of the last two axes."""
     return torch.randn(*shape, generator=generator) * math.sqrt(2 / sum(shape[-2:]))
+
+
+@dataclass(frozen=True, eq=False)
+class StepBatch:
+    """Facts of some time steps to be predicted, each step from the snapshots before it."""
+
+    time: Tensor
+    """(B,) the steps, on the CPU."""
+    step: Tensor
+    """(Q,) row of ``time`` that each fact belongs to, non-decreasing, on the CPU."""
+    fact: Tensor
+    """(Q,) row of the fact, on the device."""
+
+
+def step_batches(
+    snapshots: Snapshots, limit: int, most: int, generator: torch.Generator
+) -> Iterator[StepBatch]:
+    """All facts once: steps in random order, a large step in several batches.
+
+    Args:
+        snapshots: the facts by step.
+        limit: facts in a batch, at most.
+        most: steps in a batch, at most.
+        generator: draws the order.
+    """
+    start = snapshots.start
+    size = start.diff()
+    snapshot = torch.repeat_interleave(torch.arange(len(size)), size)
+    draw = torch.rand(len(snapshot), generator=generator, dtype=torch.float64)
+    fact = torch.argsort(snapshot + draw)
+    pieces = (size + limit - 1) // limit
+    of = torch.repeat_interleave(torch.arange(len(size)), pieces)
+    number = torch.arange(len(of)) - (pieces.cumsum(0) - pieces)[of]
+    low = start[of] + size[of] * number // pieces[of]
+    high = start[of] + size[of] * (number + 1) // pieces[of]
+    order = torch.randperm(len(of), generator=generator)
+    for rows in _packed((high - low)[order].numpy(), limit, most):
+        chosen = order[rows]
+        ranges = zip(low[chosen].tolist(), high[chosen].tolist(), strict=True)
+        step = torch.repeat_interleave(torch.arange(len(chosen)), (high - low)[chosen])
+        facts = torch.cat([fact[begin:end] for begin, end in ranges])
+        yield StepBatch(snapshots.steps[of[chosen]], step, facts.to(snapshots.device))
+
+
+def _packed(sizes: np.ndarray, limit: int, most: int) -> list[slice]:
+    """Consecutive pieces, as many together as stay within ``limit`` facts and ``most`` pieces."""
+    groups, begin, used = [], 0, 0
+    for end, size in enumerate(sizes.tolist()):
+        if end > begin and (used + size > limit or end - begin == most):
+            groups.append(slice(begin, end))
+            begin, used = end, 0
+        used += size
+    return [*groups, slice(begin, len(sizes))] if len(sizes) else []

@@ -1,4 +1,8 @@
-"""The graph networks of RE-NET: an entity in a step, and the state of the whole graph."""
+"""Graph networks over the steps of a graph: an entity in a step, and the state of the whole graph.
+
+RE-NET's, but nothing here knows of its histories: relational graph convolutions around nodes
+(entity, step), and a recurrent state of all that happened, learned by predicting who acts next.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from metatkgr.data.visibility import VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.graph.snapshots import ActiveSteps
-from metatkgr.models.baselines.recurrent import Noise, gru_step, sum_rows
+from metatkgr.models.common.recurrent import Noise, gru_step, sum_rows
 from metatkgr.models.trainable import WHOLE, Loss, Part
 
 __all__ = ["GlobalPhase", "StepNodes", "aggregate", "global_states"]

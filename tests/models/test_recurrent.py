@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metatkgr.models.baselines.recurrent import gru_step
+from metatkgr.models.common.recurrent import gru_step
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
