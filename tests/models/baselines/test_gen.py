@@ -11,7 +11,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.errors import SettingsError
 from metatkgr.models import create
-from metatkgr.models.baselines.gen_network import Unseen, first_layer, second_layer
+from metatkgr.models.common.support_network import Unseen, first_layer, second_layer
 from metatkgr.models.trainable import TrainableModel
 
 CPU = torch.device("cpu")

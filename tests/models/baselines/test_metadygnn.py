@@ -12,17 +12,22 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.sampler import RecentSampler
-from metatkgr.models.baselines.metadygnn import SharedEncoder
-from metatkgr.models.baselines.metadygnn_adaptation import (
+from metatkgr.models.baselines.metadygnn import (
     SupportFacts,
     adapt,
     in_intervals,
     support_loss,
-    task_tree,
 )
-from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, shared
 from metatkgr.models.common.few_shot import PaddedFacts
 from metatkgr.models.common.neighbourhood import Hop, Tree
+from metatkgr.models.common.tgat import (
+    SharedEncoder,
+    encode,
+    initial_network,
+    one_layer,
+    shared,
+    task_tree,
+)
 
 ENTITIES, RELATIONS, D, BUDGET = 9, 2, 4, 3
 RATE = 0.3

@@ -1,45 +1,130 @@
 r"""GEN (graph extrapolation networks): I-GEN and its stochastic extension T-GEN. Time is ignored.
 
 A vector of an unseen entity is computed from its support facts by a graph network that was
-meta-trained on entities which are new in the same way (``gen_network`` has the equations), and is
-then scored like any other: :math:`s(e, r, x) = -\lVert z_e + h_r - z_x \rVert^2`.
+meta-trained on entities which are new in the same way (``common.support_network`` has the
+equations), and is then scored like any other:
+:math:`s(e, r, x) = -\lVert z_e + h_r - z_x \rVert^2`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from metatkgr.data.problem import Problem
-from metatkgr.data.tasks import Queries
+from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.errors import SettingsError
+from metatkgr.graph.negatives import NegativeKind, Negatives
 from metatkgr.models.base import register
-from metatkgr.models.baselines.gen_network import Unseen, initial_layer
-from metatkgr.models.baselines.gen_training import (
-    GENPhase,
-    IGENSettings,
-    TGENSettings,
-    Vectors,
-    askers_at,
-    strangers_at,
+from metatkgr.models.common.few_shot import ranking_loss
+from metatkgr.models.common.prefetch import dropout_generator
+from metatkgr.models.common.scores import (
+    l2_logits,
+    mask_query_entity,
+    mask_query_logits,
+    relation_vectors,
+    score_all,
+    translation_score,
 )
-from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
+from metatkgr.models.common.support_network import (
+    Links,
+    Unseen,
+    first_layer,
+    initial_layer,
+    second_layer,
+)
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.recent import Recent
+from metatkgr.settings import Amount, Count, Rate, Settings
 
-__all__ = ["IGEN", "TGEN"]
+__all__ = ["IGEN", "TGEN", "GENPhase", "IGENSettings", "TGENSettings"]
 
 _CACHE_BYTES = 1 << 30
-"""Vectors of unseen entities that are kept, for as many moments as fit."""
+"""Vectors of unseen entities that are kept, for as many times as fit."""
 _NOISE_SEED = 20
 """T-GEN's samples at evaluation: the same for everyone, always."""
+_TABLES = ("entity", "relation")
+
+
+@dataclass(frozen=True)
+class IGENSettings(Settings):
+    """Settings of I-GEN."""
+
+    dimension: Count = 128
+    """d, the length of every vector."""
+    message: Literal["residual", "printed"] = "residual"
+    """'residual': the network corrects the mean of x_j - h_r, starting from no correction.
+    'printed': its authors' W_r [x_j ‖ h_r] alone."""
+    bases: Count = 4
+    """B, the matrices that the relations' matrices are mixed from."""
+    loss: Literal["softmax", "hinge"] = "softmax"
+    """'softmax' over the answer and the negatives, or 'hinge', its authors'."""
+    margin: Rate = 1.0
+    """Of the hinge."""
+    negatives: Amount = 0
+    """Wrong answers for each query; 0: all entities, for the softmax only."""
+    negative_kind: NegativeKind = "mixed"
+    """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
+    one_shot: bool = False
+    """Whether TransE, which initialises the tables, sees one fact of each support or all K."""
+    learn_tables: bool = False
+    """Whether meta-training moves the tables too; they learn meta-train queries by heart."""
+    translation_epochs: Amount = 40
+    """Epochs of TransE."""
+    translation_steps: Amount = 5000
+    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
+    settled after a few epochs, and the vectors of new entities fit their few facts too closely
+    after more."""
+    translation_rate: Rate = 0.005
+    """Learning rate of that stage."""
+    epochs: Count = 30
+    """Epochs of meta-training."""
+    batch_size: Count = 512
+    """Queries in a batch."""
+    learning_rate: Rate = 0.0003
+    """Of meta-training."""
+    patience: Amount = 5
+    """Validations without a better MRR before meta-training stops."""
+    validate_every: Count = 1
+    """Epochs between validations."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss == "hinge" and self.negatives == 0:
+            raise SettingsError("the hinge needs negatives: set negatives to 1 or more, such as 32")
+
+
+@dataclass(frozen=True)
+class TGENSettings(IGENSettings):
+    """Settings of T-GEN."""
+
+    samples: Amount = 10
+    """Draws that the scores are averaged over; 0: the expectation, in closed form."""
+    log_variance: float = -6.0
+    """b at the start of training."""
+
 
 SettingsT = TypeVar("SettingsT", bound=IGENSettings)
+
+
+class Vectors(NamedTuple):
+    """What the network says of n entities."""
+
+    first: Tensor
+    """(n, d) φ, the first layer."""
+    mean: Tensor
+    """(n, d) μ; φ for I-GEN."""
+    log_variance: Tensor | None
+    """(n, d) log σ²; None for I-GEN."""
 
 
 class _GEN(TrainableModel[SettingsT]):
@@ -55,73 +140,92 @@ class _GEN(TrainableModel[SettingsT]):
         "default": {},
         "paper": {"message": "printed", "loss": "hinge", "negatives": 32, "learn_tables": True},
     }
+    layers: ClassVar[tuple[str, ...]] = ("first",)
+    """Names of the network's layers."""
+    entity: nn.Parameter
+    """(E, d)."""
+    relation: nn.Parameter
+    """(R, d)."""
 
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a network that corrects nothing."""
         d = self.settings.dimension
         state = random_tables(entities, relations, d, generator)
-        for layer in self._layers():
-            zero = self.settings.residual or layer != "first"
+        for layer in self.layers:
+            zero = self.settings.message == "residual" or layer != "first"
             made = initial_layer(relations, self.settings.bases, d, zero=zero, generator=generator)
             state |= {f"{layer}.{name}": value for name, value in made.items()}
-        self.set_weights(state | self._scalars())
-
-    def _layers(self) -> tuple[str, ...]:
-        return ("first",)
-
-    def _scalars(self) -> dict[str, Tensor]:
-        return {}
+        self.set_weights(state)
 
     def phases(self, problem: Problem) -> list[Phase]:
         """TransE on what is known of new entities at first, then meta-training."""
-        settings, weights = self.settings, self.weights
-        known = problem.one_shot if settings.one_shot else problem.few_shot
-        own = GENPhase(weights, problem.train, settings, self.device)
-        return [*translation_start(weights, known, settings), own]
+        known = problem.one_shot if self.settings.one_shot else problem.few_shot
+        start = translation_start(self.weights, known, self.settings)
+        return [*start, GENPhase(self, problem.train)]
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Nothing: what is known of old entities is in their vectors."""
         return self
 
     def adapt(self, supports: Supports) -> Self:
-        """Keep the supports; vectors are computed from those visible at the moment asked about."""
-        entities = len(self.weights["entity"])
-        self.unseen_ = Unseen(supports, entities=entities, device=self.device)
-        self._moments: dict[int, Vectors] = {}
+        """Keep the supports; vectors are computed from those visible at the time of a query."""
+        self.unseen_ = Unseen(supports, entities=len(self.entity), device=self.device)
+        size = 12 * self.unseen_.entity.numel() * self.settings.dimension
+        self._candidates = Recent(self._candidates_at, _CACHE_BYTES // max(size, 1))
         return self
+
+    def _candidates_at(self, t: int) -> Vectors:
+        return self.candidates(self.weights, self.unseen_, t)
+
+    def candidates(self, weights: Mapping[str, Tensor], unseen: Unseen, t: int) -> Vectors:
+        """All N unseen entities as candidates: supports strictly before t."""
+        earlier = unseen.links.mask & (unseen.links.time < t)
+        residual = self.settings.message == "residual"
+        first = first_layer(weights, unseen.links, earlier, residual=residual)
+        return self._second(weights, unseen, unseen.links._replace(mask=earlier), first, first)
+
+    def query_entities(
+        self, weights: Mapping[str, Tensor], unseen: Unseen, candidates: Vectors, entity: Tensor
+    ) -> Vectors:
+        """(n,) query entities: each sees all of its own support, at any time."""
+        own = unseen.of(entity)
+        residual = self.settings.message == "residual"
+        first = first_layer(weights, own, own.mask, residual=residual)
+        return self._second(weights, unseen, own, first, candidates.first)
+
+    def _second(
+        self,
+        weights: Mapping[str, Tensor],
+        unseen: Unseen,
+        links: Links,
+        first: Tensor,
+        candidates: Tensor,
+    ) -> Vectors:
+        """The vectors of the first layer, (n, d), as they are."""
+        return Vectors(first, first, None)
 
     @torch.no_grad()
     def score(self, queries: Queries) -> Tensor:
-        """(Q, E) scores; all unseen entities have the vectors of the question's moment."""
-        table, unseen = self.weights["entity"], self.unseen_
-        asked = torch.from_numpy(queries.entity).to(self.device)
-        relation = torch.from_numpy(queries.relation).to(self.device)
-        translation = relation_vectors(self.weights["relation"], relation)
-        points = torch.empty(len(queries), table.shape[1], device=self.device)
-        # Old entities do not change: all their scores at once, those of new ones moment by moment.
+        """(Q, E) scores; all unseen entities have their vectors at the time of the query."""
+        weights, unseen = self.weights, self.unseen_
+        entity, relation, _ = self.columns(queries)
+        translation = relation_vectors(self.relation, relation)
+        points = torch.empty(len(queries), self.entity.shape[1], device=self.device)
+        # Old entities do not change: all their scores at once, those of new ones time by time.
         columns: list[tuple[Tensor, Tensor]] = []
-        for moment in np.unique(queries.time):
-            rows = torch.from_numpy(np.flatnonzero(queries.time == moment)).to(self.device)
-            strangers = self._strangers_at(int(moment))
-            askers = askers_at(self.weights, self.settings, unseen, strangers, asked[rows])
-            points[rows] = askers.mean + translation[rows]
-            scores = score_all(points[rows], strangers.mean)
-            columns.append((rows, scores + self._spread(strangers, askers, asked[rows])))
-        scores = score_all(points, table)
+        for t in np.unique(queries.time):
+            rows = torch.from_numpy(np.flatnonzero(queries.time == t)).to(self.device)
+            candidates = self._candidates(int(t))
+            asked = self.query_entities(weights, unseen, candidates, entity[rows])
+            points[rows] = asked.mean + translation[rows]
+            scores = score_all(points[rows], candidates.mean)
+            columns.append((rows, scores + self._spread(candidates, asked, entity[rows])))
+        scores = score_all(points, self.entity)
         for rows, values in columns:
             scores[rows.unsqueeze(1), unseen.entity] = values
-        return mask_query_entity(scores, asked)
+        return mask_query_entity(scores, entity)
 
-    def _strangers_at(self, moment: int) -> Vectors:
-        """All unseen entities at a moment; the last moments are kept."""
-        if moment not in self._moments:
-            size = 12 * self.unseen_.entity.numel() * self.settings.dimension
-            while self._moments and (len(self._moments) + 1) * size > _CACHE_BYTES:
-                del self._moments[next(iter(self._moments))]
-            self._moments[moment] = strangers_at(self.weights, self.settings, self.unseen_, moment)
-        return self._moments[moment]
-
-    def _spread(self, strangers: Vectors, askers: Vectors, asked: Tensor) -> Tensor | float:
+    def _spread(self, candidates: Vectors, asked: Vectors, entity: Tensor) -> Tensor | float:
         """(n, N) what uncertainty adds to the scores of unseen candidates."""
         return 0.0
 
@@ -155,7 +259,7 @@ class TGEN(_GEN[TGENSettings]):
     .. math:: z_i \sim \mathcal{N}(\mu_i, \mathrm{diag}(\sigma_i^2)), \qquad
               s(e, r, x) = -\frac{1}{S} \sum_s \lVert z_e^s + h_r - z_x^s \rVert^2
 
-    with μ and log σ² of ``gen_network.second_layer``. Training draws once for each entity and
+    with μ and log σ² of ``support_network.second_layer``. Training draws once for each entity and
     batch. Evaluation averages S = 10 draws that belong to an entity and never change (separate ones
     for asking and for being a candidate, as in training); centred, so that their mean is μ. What
     sampling adds is then :math:`-\overline{\lVert \epsilon_e - \epsilon_x \rVert^2}` with the
@@ -172,42 +276,134 @@ class TGEN(_GEN[TGENSettings]):
         "log_variance": (-8.0, -3.0, "linear"),
     }
 
-    def _layers(self) -> tuple[str, ...]:
-        return ("first", "mean", "variance")
+    layers = ("first", "mean", "variance")
 
-    def _scalars(self) -> dict[str, Tensor]:
-        return {"gate": torch.zeros(1), "bias": torch.full((1,), self.settings.log_variance)}
+    def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
+        """Random tables, and two layers that change nothing."""
+        super().build(entities, relations, generator)
+        bias = torch.full((1,), self.settings.log_variance)
+        self.set_weights({"gate": torch.zeros(1), "bias": bias})
+
+    def _second(
+        self,
+        weights: Mapping[str, Tensor],
+        unseen: Unseen,
+        links: Links,
+        first: Tensor,
+        candidates: Tensor,
+    ) -> Vectors:
+        """What unseen neighbours, with the first layer's (N, d) ``candidates``, make of it."""
+        if not len(candidates):
+            return Vectors(first, first, None)
+        place = unseen.place
+        return Vectors(first, *second_layer(weights, links, links.mask, first, candidates, place))
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports, and draw each unseen entity's samples."""
         super().adapt(supports)
-        entities, d = self.weights["entity"].shape
-        shape = (self.settings.samples, entities, d)
+        shape = (self.settings.samples, *self.entity.shape)
         generator = torch.Generator().manual_seed(_NOISE_SEED)
         new = self.unseen_.entity.cpu()
 
         def centred() -> Tensor:
             drawn = torch.randn(shape, generator=generator)[:, new]
-            return (
-                drawn.to(self.device) if not len(drawn) else (drawn - drawn.mean(0)).to(self.device)
-            )
+            return (drawn - drawn.mean(0) if len(drawn) else drawn).to(self.device)
 
         self.noise_, self.own_noise_ = centred(), centred()
         return self
 
-    def _spread(self, strangers: Vectors, askers: Vectors, asked: Tensor) -> Tensor | float:
+    def _spread(self, candidates: Vectors, asked: Vectors, entity: Tensor) -> Tensor | float:
         """(n, N) mean over the samples of 2 ε_e · ε_x - ‖ε_x‖²."""
         count = self.settings.samples
-        if strangers.log_variance is None or askers.log_variance is None:
+        if candidates.log_variance is None or asked.log_variance is None:
             return 0.0
         if not count:
-            return -strangers.log_variance.exp().sum(1)
+            return -candidates.log_variance.exp().sum(1)
         # Scaled so that a product over samples and dimensions is the mean over samples.
         scale = 1 / math.sqrt(count)
-        theirs = scale * self.noise_ * (strangers.log_variance / 2).exp()  # (S, N, d)
-        place = self.unseen_.place[asked]
+        other = scale * self.noise_ * (candidates.log_variance / 2).exp()  # (S, N, d)
+        place = self.unseen_.place[entity]
         new = (place >= 0).view(1, -1, 1)
         own = scale * self.own_noise_[:, place.clamp(min=0)] * new
-        own = own * (askers.log_variance / 2).exp()
-        theirs, own = (side.transpose(0, 1).flatten(1) for side in (theirs, own))
-        return 2 * (own @ theirs.T) - theirs.square().sum(1)
+        own = own * (asked.log_variance / 2).exp()
+        other, own = (side.transpose(0, 1).flatten(1) for side in (other, own))
+        return 2 * (own @ other.T) - other.square().sum(1)
+
+
+class GENPhase(ModelPhase[_GEN[Any]]):
+    """Meta-training: meta-train entities are as new as later ones, and their queries judge.
+
+    A batch holds queries of neighbouring times. Others' supports from the earliest of these on are
+    hidden, so that answers and wrong answers look as they will when they are ranked.
+
+    Args:
+        model: whose network is learned.
+        tasks: meta-train tasks.
+    """
+
+    name = "meta"
+
+    def __init__(self, model: _GEN[Any], tasks: Tasks) -> None:
+        super().__init__(model)
+        entities = len(tasks.facts.entities)
+        self.unseen = Unseen(tasks.supports, entities=entities, device=model.device)
+        self.negatives = Negatives(tasks.visible, model.settings.negative_kind)
+        asked, question = tasks.questions, tasks.answers.question
+        columns = (asked.entity[question], asked.relation[question], tasks.answers.answer)
+        rows = np.stack([*columns, asked.time[question]], axis=1)
+        self.queries = torch.from_numpy(rows[np.argsort(rows[:, 3], kind="stable")])
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The graph network; the tables too if they are to be learned."""
+        learns = self.model.settings.learn_tables
+        return [w for name, w in self.model.weights.items() if learns or name not in _TABLES]
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """(B, 4) queries of neighbouring times: entity, relation, answer, time."""
+        shuffled = self.queries[torch.randperm(len(self.queries), generator=generator)]
+        ordered = shuffled[shuffled[:, 3].argsort(stable=True)]
+        parts = torch.split(ordered, self.model.settings.batch_size)
+        for number in torch.randperm(len(parts), generator=generator).tolist():
+            yield parts[number]
+
+    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
+        """How far the answers are from the top, with the vectors that the network computes."""
+        model, settings, device = self.model, self.model.settings, self.model.device
+        # What is not learned needs no gradient, least of all one of the size of a table.
+        weights: dict[str, Tensor] = {
+            name: value if settings.learn_tables or name not in _TABLES else value.detach()
+            for name, value in model.weights.items()
+        }
+        mine = part.of(len(batch))
+        wrong = self.negatives.draw(batch[:, 1], settings.negatives, generator)[mine]
+        noise = dropout_generator(generator, device)
+        entity, relation, answer, _ = batch[mine].to(device).unbind(1)
+        candidates = model.candidates(weights, self.unseen, int(batch[:, 3].min()))
+        asked = model.query_entities(weights, self.unseen, candidates, entity)
+        vectors = _draw(candidates, noise, len(self.unseen.entity), slice(None))
+        asking = _draw(asked, noise, len(batch), mine)
+        everyone = weights["entity"].index_copy(0, self.unseen.entity, vectors)
+        translation = relation_vectors(weights["relation"], relation)
+        if settings.negatives:
+            options = torch.cat([answer.unsqueeze(1), wrong.to(device)], 1)
+            score = translation_score(
+                asking.unsqueeze(1), translation.unsqueeze(1), everyone[options]
+            )
+            usable = options[:, 1:] != options[:, :1]
+            there = torch.ones_like(answer, dtype=torch.bool)
+            choice = {"loss": settings.loss, "margin": settings.margin}
+            value = ranking_loss(score[:, 0], score[:, 1:], there, usable, **choice)
+        else:
+            logits = mask_query_logits(l2_logits(asking + translation, everyone), entity, answer)
+            total = functional.cross_entropy(logits, answer, reduction="sum")
+            value = total / max(len(answer), 1)
+        return Loss(value, {}, part.share(len(batch)))
+
+
+def _draw(state: Vectors, generator: torch.Generator, size: int, rows: slice) -> Tensor:
+    """A sample of the vectors; noise is drawn for ``size`` rows, of which these are some."""
+    if state.log_variance is None:
+        return state.mean
+    shape = (size, state.mean.shape[1])
+    noise = torch.randn(shape, generator=generator, device=state.mean.device)[rows]
+    return state.mean + noise * (state.log_variance / 2).exp()

@@ -1,111 +1,217 @@
-"""MetaDyGNN: a temporal graph network adapted to each new entity, network first and node then."""
+r"""MetaDyGNN: a temporal graph network adapted to each new entity, network first and node then.
+
+The support of an entity e, in time order, is cut into M intervals of as many facts each. From what
+is shared by all, the network φ and e's own vector :math:`h_e`, each interval m makes fast weights
+in two steps, and these are mixed by how well they explain the whole support S:
+
+.. math::
+    \phi_m &= \phi - \eta \nabla_\phi L(S_m; \phi, h_e)            & \text{(network)} \\
+    h_m    &= h_e - \eta \nabla_{h_e} L(S_m; \phi_m, h_e)          & \text{(node)} \\
+    w      &= \mathrm{softmax}_m(-L(S; \phi_m, h_m)), \quad
+    \phi_e = \sum_m w_m \phi_m, \quad h'_e = \sum_m w_m h_m
+
+Fast weights encode e. Its answers and wrong answers are encoded with φ, in training as when they
+are ranked: one encoding of a candidate then serves all questions of a moment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from metatkgr.data.problem import Problem
-from metatkgr.data.tasks import Queries
+from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.negatives import NegativeKind, Negatives
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.base import register
-from metatkgr.models.baselines.metadygnn_adaptation import (
-    SupportFacts,
-    adapt,
-    in_intervals,
-    task_tree,
+from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable, ranking_loss
+from metatkgr.models.common.neighbourhood import Tree
+from metatkgr.models.common.scores import (
+    mask_query_entity,
+    relation_vectors,
+    score_all,
+    translation_score,
 )
-from metatkgr.models.baselines.metadygnn_training import MetaDyGNNPhase, MetaDyGNNSettings
-from metatkgr.models.baselines.tgat import encode, initial_network, one_layer, shared
-from metatkgr.models.common.few_shot import SupportTable
-from metatkgr.models.common.neighbourhood import Hop, grow
-from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
+from metatkgr.models.common.tgat import SharedEncoder, encode, initial_network, shared, task_tree
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.recent import Recent
+from metatkgr.settings import Amount, Count, Rate, Settings, Weight
 
-__all__ = ["MetaDyGNN", "SharedEncoder"]
+__all__ = ["MetaDyGNN", "MetaDyGNNPhase", "MetaDyGNNSettings"]
 
 _CACHE_BYTES = 1 << 30
-"""Candidates' encodings that are kept, for as many moments as fit."""
-_BLOCK = 1 << 13
-"""Nodes that are encoded in one go with shared parameters."""
-_QUESTIONS, _TASKS = 1024, 256
-"""Questions and tasks in one go, each with parameters of its own."""
+"""Candidates' encodings that are kept, for as many times as fit."""
+_QUERIES, _TASKS = 1024, 256
+"""Queries and tasks in one go, each with parameters of its own."""
 
 
-class SharedEncoder:
-    """Any entity at any time, encoded with the parameters that all tasks share.
+@dataclass(frozen=True)
+class MetaDyGNNSettings(Settings):
+    """Settings of MetaDyGNN."""
 
-    The first layer of a neighbour depends on who it is and when the link was and on nothing else;
-    it is computed once for all links.
+    dimension: Count = 128
+    """d, the length of every vector."""
+    heads: Count = 2
+    """Attention heads."""
+    head_width: Count = 16
+    """Length of one head's queries and keys."""
+    budget: Count = 16
+    """Most recent neighbours that each layer reads."""
+    intervals: Count = 3
+    """M, the intervals of a support; no more than it has facts."""
+    inner_rate: Weight = 0.025
+    """η of both steps."""
+    second_order: bool = True
+    """Whether the outer gradient goes through the inner ones."""
+    support_negatives: Count = 4
+    """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
+    negatives: Count = 512
+    """Wrong answers that all queries of a batch share, besides each other's answers."""
+    negative_kind: NegativeKind = "mixed"
+    """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
+    one_shot: bool = False
+    """Whether TransE, which initialises the tables, sees one fact of each support or all K."""
+    translation_epochs: Amount = 40
+    """Epochs of TransE."""
+    translation_steps: Amount = 5000
+    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
+    settled after a few epochs, and the vectors of new entities fit their few facts too closely
+    after more."""
+    translation_rate: Rate = 0.005
+    """Learning rate of that stage."""
+    learn_tables: bool = False
+    """Whether meta-training moves the tables too; they learn meta-train queries by heart."""
+    epochs: Count = 20
+    """Epochs of meta-training."""
+    batch_size: Count = 128
+    """Tasks in a batch."""
+    queries_per_task: Count = 4
+    """Queries of a task in a batch, drawn anew each time."""
+    learning_rate: Rate = 0.01
+    """Of meta-training."""
+    patience: Amount = 4
+    """Validations without a better MRR before meta-training stops."""
+    validate_every: Count = 1
+    """Epochs between validations."""
+
+
+class SupportFacts(NamedTuple):
+    """F support facts of each of T tasks, with encoded candidates; F is a multiple of M."""
+
+    roots: Tree
+    """(T, F) the entity at the fact's time, in global ids."""
+    candidates: Tensor
+    """(T, F, 1 + n, d) the answer and n wrong ones."""
+    translation: Tensor
+    """(T, F, d) relation vectors."""
+    mask: Tensor
+    """(T, F) bool, the facts that count."""
+    negative_mask: Tensor
+    """(T, F, n) bool, the wrong answers that count."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> SupportFacts:
+        """Every column changed but the ages."""
+        return SupportFacts(self.roots.each(change), *(change(column) for column in self[1:]))
+
+
+def in_intervals(facts: PaddedFacts, intervals: int) -> tuple[PaddedFacts, int]:
+    """Padded so that the facts fall into M intervals of F / M each; and M, at most the facts."""
+    width = facts.mask.shape[1]
+    count = min(intervals, width)
+    return facts.widened(width + -width % count), count
+
+
+def support_loss(
+    parameters: Mapping[str, Tensor],
+    own: Tensor,
+    facts: SupportFacts,
+    tables: Mapping[str, Tensor],
+) -> Tensor:
+    """(T,) the loss of each task's facts under its own network and its entity's own vector."""
+    start = own.unsqueeze(1).expand(-1, facts.mask.shape[1], -1)
+    vector = encode(parameters, tables, facts.roots, start)
+    score = translation_score(
+        vector.unsqueeze(-2), facts.translation.unsqueeze(-2), facts.candidates
+    )
+    return ranking_loss(score[..., 0], score[..., 1:], facts.mask, facts.negative_mask)
+
+
+def adapt(
+    network: Mapping[str, Tensor],
+    own: Tensor,
+    support: SupportFacts,
+    tables: Mapping[str, Tensor],
+    *,
+    intervals: int,
+    learning_rate: float,
+    second_order: bool = True,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Fast weights of T tasks.
 
     Args:
-        weights: tables and ``encoder.*``.
-        index: of all links.
-        sampler: of neighbours, from that index.
+        network: ``encoder.*``, shared; other keys are ignored.
+        own: (T, d) the entities' own vectors.
+        support: their facts, (T, F).
+        tables: ``entity`` (E, d) and ``relation`` (R, d).
+        intervals: M; divides F.
+        learning_rate: η.
+        second_order: whether the result keeps the gradients' own derivatives.
+
+    Returns:
+        ``encoder.*`` with a task axis, and (T, d) own vectors.
     """
+    tasks = len(support.mask)
+    tracked = second_order and torch.is_grad_enabled()
+    # Every interval of every task is a task of its own, T M of them.
+    pieces = support.each(lambda x: x.reshape(tasks * intervals, -1, *x.shape[2:]))
+    fast = {
+        key: value.expand(tasks * intervals, *value.shape[1:])
+        for key, value in shared(network).items()
+    }
+    start = own.repeat_interleave(intervals, 0)
+    names = list(fast)
 
-    def __init__(
-        self, weights: Mapping[str, Tensor], index: GraphIndex, sampler: RecentSampler
-    ) -> None:
-        self.weights, self.sampler, self.parameters = weights, sampler, shared(weights)
-        self.steps, links = index.steps, index.by_time
-        key = torch.unique(links.target.long() * links.steps + links.key % links.steps)
-        # Never empty, so that there is something to look up where nothing was found.
-        self.key = key if len(key) else key.new_zeros(1)
-        self.first = torch.cat([self._first_layer(part) for part in self._blocks(self.key)])
+    with torch.enable_grad():
 
-    @staticmethod
-    def _blocks(column: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.split(column, _BLOCK))
+        def stepped(values: list[Tensor], loss: Callable[[list[Tensor]], Tensor]) -> list[Tensor]:
+            inputs = [v if tracked and v.requires_grad else v.detach() for v in values]
+            inputs = [v if v.requires_grad else v.requires_grad_() for v in inputs]
+            # Each task has its own copy, so the gradient of the sum is each one's own.
+            gradient = torch.autograd.grad(
+                loss(inputs).sum(), inputs, create_graph=tracked, materialize_grads=True
+            )
+            return [
+                torch.sub(v, g, alpha=learning_rate) for v, g in zip(values, gradient, strict=True)
+            ]
 
-    def _first_layer(self, key: Tensor) -> Tensor:
-        """The first layer of packed (entity, time) pairs."""
-        # Always blocks of one size: the size of a matrix product may decide how it is rounded, and
-        # no vector may depend on how many links there are elsewhere.
-        padded = torch.cat([key, key.new_zeros(_BLOCK - len(key))])
-        entity, time = padded // self.steps, padded % self.steps
-        tree = grow(self.sampler.sample, entity, time)
-        vectors = self._layer(1, self.weights["entity"][entity], tree.hops[0], tree.ages, None)
-        return vectors[: len(key)]
+        def of_network(values: list[Tensor]) -> Tensor:
+            return support_loss(dict(zip(names, values, strict=True)), start, pieces, tables)
 
-    def _layer(
-        self, number: int, node: Tensor, hop: Hop, ages: Tensor, neighbour: Tensor | None
-    ) -> Tensor:
-        if neighbour is None:
-            neighbour = self.weights["entity"][hop.entity]
-        alone = Hop(*(column.unsqueeze(0) for column in hop))
-        vectors = one_layer(
-            self.parameters,
-            number,
-            self.weights,
-            node.unsqueeze(0),
-            neighbour.unsqueeze(0),
-            alone,
-            ages,
-        )
-        return vectors.squeeze(0)
+        moved = stepped(list(fast.values()), of_network)
+        fast = dict(zip(names, moved, strict=True))
+        (node,) = stepped([start], lambda v: support_loss(fast, v[0], pieces, tables))
+        whole = support.each(lambda x: x.repeat_interleave(intervals, 0))
+        explained = support_loss(fast, node, whole, tables).view(tasks, intervals)
+    there = pieces.mask.any(1).view(tasks, intervals)
+    # Of a task without any fact all intervals count alike; nothing has moved in them.
+    there = there | ~there.any(1, keepdim=True)
+    lowest = torch.finfo(explained.dtype).min / 2
+    share = torch.softmax((-explained).masked_fill(~there, lowest), 1)
 
-    def encode(self, entity: Tensor, time: Tensor) -> Tensor:
-        """(n, d) vectors of (n,) entities at (n,) times; nobody sees a support before its time."""
-        pairs = zip(self._blocks(entity), self._blocks(time), strict=True)
-        return torch.cat([self._encode(*pair) for pair in pairs])
+    def mixed(value: Tensor) -> Tensor:
+        each = value.view(tasks, intervals, -1)
+        return (share.unsqueeze(1) @ each).reshape(tasks, *value.shape[1:])
 
-    def _encode(self, entity: Tensor, time: Tensor) -> Tensor:
-        tree = grow(self.sampler.sample, entity, time)
-        (hop,) = tree.hops
-        node = self._layer(1, self.weights["entity"][entity], hop, tree.ages, None)
-        then = time.unsqueeze(1) - tree.ages[hop.age].long()
-        row = torch.searchsorted(self.key, hop.entity * self.steps + then)
-        # Empty slots look for pairs that may not exist; what they find is masked.
-        neighbour = self.first[row.clamp(max=len(self.key) - 1)]
-        return self._layer(2, node, hop, tree.ages, neighbour)
+    return {key: mixed(value) for key, value in fast.items()}, mixed(node)
 
 
 @register
@@ -114,8 +220,8 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
 
     .. math:: s(e, r, x, t) = -\lVert f(e, t; \phi_e, h'_e) + h_r - f(x, t; \phi, h_x) \rVert^2
 
-    with f the two layers of ``tgat`` over the 16 most recent neighbours, and the fast weights
-    :math:`\phi_e, h'_e` of ``metadygnn_adaptation``. Where this differs from its authors' code:
+    with f the two layers of ``common.tgat`` over the 16 most recent neighbours, and the fast
+    weights :math:`\phi_e, h'_e` of above. Where this differs from its authors' code:
     (1) theirs mixes the intervals' fast weights by the loss on the *queries*, whose answers nobody
     has when forecasting: a leak. Here it is the loss on the support; (2) edges have relations, and
     a translation scores instead of a network over two nodes; (3) the layers start as the identity
@@ -137,6 +243,11 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         "translation_epochs": (20, 40, 80),
     }
 
+    entity: nn.Parameter
+    """(E, d)."""
+    relation: nn.Parameter
+    """(R, d)."""
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a network that moves nothing."""
         settings = self.settings
@@ -150,8 +261,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         """TransE on what is known of new entities at first, then meta-training."""
         settings, weights = self.settings, self.weights
         known = problem.one_shot if settings.one_shot else problem.few_shot
-        own = MetaDyGNNPhase(weights, problem.train, settings, self.device)
-        return [*translation_start(weights, known, settings), own]
+        return [*translation_start(weights, known, settings), MetaDyGNNPhase(self, problem.train)]
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
@@ -161,13 +271,14 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
     @torch.no_grad()
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports; fast weights are made when an entity is first asked about."""
-        entities = len(self.weights["entity"])
+        entities, weights = len(self.entity), self.weights
         self.sampler_ = RecentSampler(self.index_, supports, budget=self.settings.budget)
-        self.shared_ = SharedEncoder(self.weights, self.index_, self.sampler_)
+        self.shared_ = SharedEncoder(weights, self.index_, self.sampler_)
         self.supports_ = SupportTable(
             supports, entities=entities, negatives=self.settings.support_negatives
         )
-        self._candidates: dict[int, Tensor] = {}
+        size = self.entity.numel() * self.entity.element_size()
+        self._encoded = Recent(self._encode_all, _CACHE_BYTES // max(size, 1))
         new = np.unique(supports.entity)
         # Who is not new has nothing to adapt to, and shares the last row.
         self._row = np.full(entities, len(new))
@@ -176,40 +287,37 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         self._adapted[-1] = True
         self._fast = {
             key: value.expand(len(new) + 1, *value.shape[1:]).clone()
-            for key, value in shared(self.weights).items()
+            for key, value in shared(weights).items()
         }
-        self._moved = self.weights["entity"].new_zeros(len(new) + 1, self.settings.dimension)
+        self._moved = self.entity.new_zeros(len(new) + 1, self.settings.dimension)
         return self
 
     @torch.no_grad()
     def score(self, queries: Queries) -> Tensor:
-        """(Q, E) scores of all candidates, each asking entity with its own fast weights."""
-        scores = torch.empty(len(queries), len(self.weights["entity"]), device=self.device)
+        """(Q, E) scores of all candidates, each query entity with its own fast weights."""
+        scores = torch.empty(len(queries), len(self.entity), device=self.device)
         if len(queries) == 0:
             return scores
         points = self._points(queries)
-        for moment in np.unique(queries.time):
-            rows = torch.from_numpy(np.flatnonzero(queries.time == moment)).to(self.device)
-            scores[rows] = score_all(points[rows], self._encoded(int(moment)))
+        for t in np.unique(queries.time):
+            rows = torch.from_numpy(np.flatnonzero(queries.time == t)).to(self.device)
+            scores[rows] = score_all(points[rows], self._encoded(int(t)))
         return mask_query_entity(scores, torch.from_numpy(queries.entity).to(self.device))
 
     def _points(self, queries: Queries) -> Tensor:
-        """(Q, d) where each question's answer should be."""
+        """(Q, d) where each query's answer should be."""
         self._adapt_to(np.unique(queries.entity))
-        points = []
-        for begin in range(0, len(queries), _QUESTIONS):
-            part = queries[begin : begin + _QUESTIONS]
-            entity, relation, time = (
-                torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
-                for column in (part.entity, part.relation, part.time)
-            )
+        points, weights = [], self.weights
+        for begin in range(0, len(queries), _QUERIES):
+            part = queries[begin : begin + _QUERIES]
+            entity, relation, time = self.columns(part)
             row = torch.from_numpy(self._row[part.entity]).to(self.device)
-            # Every question is a task with one root.
+            # Every query is a task with one root.
             fast = {key: value[row] for key, value in self._fast.items()}
-            own = (self.weights["entity"][entity] + self._moved[row]).unsqueeze(1)
+            own = (self.entity[entity] + self._moved[row]).unsqueeze(1)
             tree = task_tree(self.sampler_.sample, entity.unsqueeze(1), time.unsqueeze(1), own=True)
-            vector = encode(fast, self.weights, tree, own).squeeze(1)
-            points.append(vector + relation_vectors(self.weights["relation"], relation))
+            vector = encode(fast, weights, tree, own).squeeze(1)
+            points.append(vector + relation_vectors(self.relation, relation))
         return torch.cat(points)
 
     def _adapt_to(self, entity: np.ndarray) -> None:
@@ -234,7 +342,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         facts = SupportFacts(
             task_tree(self.sampler_.sample, support.entity, support.time, own=True),
             near.view(*options.shape, -1),
-            relation_vectors(self.weights["relation"], support.relation),
+            relation_vectors(self.relation, support.relation),
             support.mask,
             support.negative_mask,
         )
@@ -251,14 +359,113 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         )
         return fast, after - own
 
-    def _encoded(self, moment: int) -> Tensor:
-        """(E, d) all entities at a moment, with the parameters that all tasks share."""
-        if moment not in self._candidates:
-            table = self.weights["entity"]
-            size = table.numel() * table.element_size()
-            while self._candidates and (len(self._candidates) + 1) * size > _CACHE_BYTES:
-                del self._candidates[next(iter(self._candidates))]
-            everyone = torch.arange(len(table), device=self.device)
-            time = torch.full_like(everyone, moment)
-            self._candidates[moment] = self.shared_.encode(everyone, time)
-        return self._candidates[moment]
+    def _encode_all(self, t: int) -> Tensor:
+        """(E, d) all entities at a time, with the parameters that all tasks share."""
+        everyone = torch.arange(len(self.entity), device=self.device)
+        return self.shared_.encode(everyone, torch.full_like(everyone, t))
+
+
+class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
+    """Meta-training: adapt to each support, be judged on queries of the same entity.
+
+    Args:
+        model: whose network is learned.
+        tasks: meta-train tasks.
+    """
+
+    name = "meta"
+
+    def __init__(self, model: MetaDyGNN, tasks: Tasks) -> None:
+        super().__init__(model)
+        settings, entities = model.settings, len(tasks.facts.entities)
+        self.supports = SupportTable(
+            tasks.supports, entities=entities, negatives=settings.support_negatives
+        )
+        index = GraphIndex.of(tasks.visible, device=model.device)
+        self.sampler = RecentSampler(index, tasks.supports, budget=settings.budget)
+        self.negatives = Negatives(tasks.visible, settings.negative_kind)
+        asked = tasks.questions[tasks.answers.question]
+        self.queries = FactTable(asked.entity, asked.relation, tasks.answers.answer, asked.time)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The network; the tables too if they are to be learned."""
+        learns = self.model.settings.learn_tables
+        weights = self.model.weights.items()
+        return [w for name, w in weights if learns or name.startswith("encoder.")]
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """(T,) entities in random order."""
+        entities = self.queries.entities()
+        shuffled = entities[torch.randperm(len(entities), generator=generator)]
+        yield from torch.split(shuffled, self.model.settings.batch_size)
+
+    def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
+        """Cross-entropy of the answers among all answers and the pool of wrong ones."""
+        settings, device = self.model.settings, self.model.device
+        # What is not learned needs no gradient, least of all one of the size of a table.
+        weights = {
+            key: value if settings.learn_tables or key.startswith("encoder.") else value.detach()
+            for key, value in self.model.weights.items()
+        }
+        query, pool = self._draw(batch, generator)  # (T, F, 4), (P, 2)
+        mine = part.of(len(batch))
+        support, intervals = in_intervals(self.supports.pick(batch[mine]), settings.intervals)
+        support, query, pool = support.to(device), query.to(device), pool.to(device)
+        who, relation, _, time = query[mine].unbind(-1)
+
+        # One look for all candidates, the supports' and the queries', with shared parameters.
+        options = torch.cat([support.answer.unsqueeze(-1), support.negatives], -1)
+        moments = support.time.unsqueeze(-1).expand_as(options)
+        answers = query[..., 2:].reshape(-1, 2)
+        entity = torch.cat([options.reshape(-1), answers[:, 0], pool[:, 0]])
+        moment = torch.cat([moments.reshape(-1), answers[:, 1], pool[:, 1]])
+        tree = task_tree(self.sampler.sample, entity.unsqueeze(0), moment.unsqueeze(0), own=False)
+        vectors = encode(shared(weights), weights, tree, weights["entity"][tree.entity]).squeeze(0)
+        near, candidates = torch.split(vectors, [options.numel(), len(vectors) - options.numel()])
+
+        roots = torch.cat([support.entity, who], 1), torch.cat([support.time, time], 1)
+        tree = task_tree(self.sampler.sample, *roots, own=True)
+        width = support.mask.shape[1]
+        facts = SupportFacts(
+            tree.each(lambda column: column[:, :width]),
+            near.view(*options.shape, -1),
+            relation_vectors(weights["relation"], support.relation),
+            support.mask,
+            support.negative_mask,
+        )
+        own = weights["entity"][who[:, 0]]
+        fast, own = adapt(
+            weights,
+            own,
+            facts,
+            weights,
+            intervals=intervals,
+            learning_rate=settings.inner_rate,
+            second_order=settings.second_order,
+        )
+        start = own.unsqueeze(1).expand(-1, who.shape[1], -1)
+        vector = encode(fast, weights, tree.each(lambda column: column[:, width:]), start)
+        points = (vector + relation_vectors(weights["relation"], relation)).flatten(0, 1)
+        scores = score_all(points, candidates)
+        column = torch.arange(query.shape[0] * query.shape[1], device=device)
+        column = column.view(query.shape[:2])[mine].reshape(-1)
+        everyone = entity[options.numel() :]
+        # The answer under another number, or at another time, is no wrong answer.
+        again = everyone == everyone[column].unsqueeze(1)
+        again = again.scatter(1, column.unsqueeze(1), False)
+        scores = scores.masked_fill(again, torch.finfo(scores.dtype).min / 2)
+        total = functional.cross_entropy(scores, column, reduction="sum")
+        return Loss(total / max(len(column), 1), {}, part.share(len(batch)))
+
+    def _draw(self, batch: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(T, F, 4) queries of each task, and (P, 2) entities with times at which some are."""
+        settings = self.model.settings
+        count = self.queries.counts(batch).unsqueeze(1)
+        chance = torch.rand(len(batch), settings.queries_per_task, generator=generator)
+        ordinal = (chance * count).long().clamp(max=count - 1)
+        picked = self.queries.pick(batch, ordinal, torch.ones_like(ordinal, dtype=torch.bool))
+        query = torch.stack(picked, -1)
+        flat = query.reshape(-1, 4)
+        like = flat[torch.randint(len(flat), (settings.negatives,), generator=generator)]
+        wrong = self.negatives.draw(like[:, 1], 1, generator)
+        return query, torch.stack([wrong.squeeze(1), like[:, 3]], 1)

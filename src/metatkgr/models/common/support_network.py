@@ -1,4 +1,4 @@
-r"""The graph network of GEN: vectors of unseen entities from their support facts.
+r"""Relational layers over supports: vectors of unseen entities from their few facts (GEN's).
 
 A support fact of i leads by the directed relation r to j. With the bases :math:`B_b` and the
 coefficients :math:`a_{rb}` of a layer,
@@ -9,7 +9,7 @@ coefficients :math:`a_{rb}` of a layer,
 is one layer. Being linear, it is computed as :math:`\sum_b (\frac{1}{|N_i|} \sum a_{rb} [x_j \Vert
 h_r]) B_b`: facts are averaged before anything is multiplied, which costs K times less.
 
-Everything is a function of padded facts, (n, K), so a moment's view of the supports is a mask.
+Everything is a function of padded facts, (n, K), so the view of the supports at a time is a mask.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def second_layer(
         links: supports of n entities.
         visible: (n, K) bool, those that may be read.
         vectors: (n, d) φ of these entities.
-        unseen: (N, d) φ of all unseen entities, as strangers see them.
+        unseen: (N, d) φ of all unseen entities, as candidates.
         place: (E,) row of each entity in ``unseen``; -1 for those that are not new.
 
     Returns:

@@ -27,19 +27,33 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.common.neighbourhood import (
     Hop,
+    SampleNeighbours,
     Tree,
     encode_time,
+    grow,
     initial_frequency,
     initial_phase,
 )
 from metatkgr.models.common.scores import relation_vectors
 
-__all__ = ["LAYERS", "encode", "initial_network", "one_layer", "shared"]
+__all__ = [
+    "LAYERS",
+    "SharedEncoder",
+    "encode",
+    "initial_network",
+    "one_layer",
+    "shared",
+    "task_tree",
+]
 
 LAYERS = 2
 _LOWEST = torch.finfo(torch.float32).min / 2
+_BLOCK = 1 << 13
+"""Nodes that are encoded in one go with shared parameters."""
 
 
 def initial_network(
@@ -159,3 +173,78 @@ def one_layer(
 def _look_up(values: Tensor, index: Tensor) -> Tensor:
     """(T, n, k, N) values and (T, n, b) positions to (T, n, k, b)."""
     return values.gather(-1, index.unsqueeze(-2).expand(-1, -1, values.shape[-2], -1))
+
+
+def task_tree(sample: SampleNeighbours, entity: Tensor, time: Tensor, *, own: bool) -> Tree:
+    """Two hops around (T, n) roots, in global ids."""
+    tree = grow(sample, entity.reshape(-1), time.reshape(-1), layers=LAYERS, own=own)
+    return tree.each(lambda column: column.reshape(*entity.shape, *column.shape[1:]))
+
+
+class SharedEncoder:
+    """Any entity at any time, encoded with the parameters that all tasks share.
+
+    The first layer of a neighbour depends on who it is and when the link was and on nothing else;
+    it is computed once for all links.
+
+    Args:
+        weights: tables and ``encoder.*``.
+        index: of all links.
+        sampler: of neighbours, from that index.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], index: GraphIndex, sampler: RecentSampler
+    ) -> None:
+        self.weights, self.sampler, self.parameters = weights, sampler, shared(weights)
+        self.steps, links = index.steps, index.by_time
+        key = torch.unique(links.target.long() * links.steps + links.key % links.steps)
+        # Never empty, so that there is something to look up where nothing was found.
+        self.key = key if len(key) else key.new_zeros(1)
+        self.first = torch.cat([self._first_layer(part) for part in self._blocks(self.key)])
+
+    @staticmethod
+    def _blocks(column: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.split(column, _BLOCK))
+
+    def _first_layer(self, key: Tensor) -> Tensor:
+        """The first layer of packed (entity, time) pairs."""
+        # Always blocks of one size: the size of a matrix product may decide how it is rounded, and
+        # no vector may depend on how many links there are elsewhere.
+        padded = torch.cat([key, key.new_zeros(_BLOCK - len(key))])
+        entity, time = padded // self.steps, padded % self.steps
+        tree = grow(self.sampler.sample, entity, time)
+        vectors = self._layer(1, self.weights["entity"][entity], tree.hops[0], tree.ages, None)
+        return vectors[: len(key)]
+
+    def _layer(
+        self, number: int, node: Tensor, hop: Hop, ages: Tensor, neighbour: Tensor | None
+    ) -> Tensor:
+        if neighbour is None:
+            neighbour = self.weights["entity"][hop.entity]
+        alone = Hop(*(column.unsqueeze(0) for column in hop))
+        vectors = one_layer(
+            self.parameters,
+            number,
+            self.weights,
+            node.unsqueeze(0),
+            neighbour.unsqueeze(0),
+            alone,
+            ages,
+        )
+        return vectors.squeeze(0)
+
+    def encode(self, entity: Tensor, time: Tensor) -> Tensor:
+        """(n, d) vectors of (n,) entities at (n,) times; nobody sees a support before its time."""
+        pairs = zip(self._blocks(entity), self._blocks(time), strict=True)
+        return torch.cat([self._encode(*pair) for pair in pairs])
+
+    def _encode(self, entity: Tensor, time: Tensor) -> Tensor:
+        tree = grow(self.sampler.sample, entity, time)
+        (hop,) = tree.hops
+        node = self._layer(1, self.weights["entity"][entity], hop, tree.ages, None)
+        then = time.unsqueeze(1) - tree.ages[hop.age].long()
+        row = torch.searchsorted(self.key, hop.entity * self.steps + then)
+        # Empty slots look for pairs that may not exist; what they find is masked.
+        neighbour = self.first[row.clamp(max=len(self.key) - 1)]
+        return self._layer(2, node, hop, tree.ages, neighbour)
