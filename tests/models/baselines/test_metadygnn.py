@@ -12,20 +12,17 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.sampler import RecentSampler
-from metatkgr.models.baselines.metadygnn import (
-    SupportFacts,
-    adapt,
-    in_intervals,
-    support_loss,
-)
+from metatkgr.models.baselines.metadygnn import adapt, in_intervals
 from metatkgr.models.common.few_shot import PaddedFacts
 from metatkgr.models.common.neighbourhood import Hop, Tree
 from metatkgr.models.common.tgat import (
     SharedEncoder,
+    SupportFacts,
     encode,
     initial_network,
     one_layer,
     shared,
+    support_loss,
     task_tree,
 )
 

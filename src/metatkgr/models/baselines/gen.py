@@ -22,7 +22,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
-from metatkgr.graph.negatives import NegativeKind, Negatives
+from metatkgr.graph.negatives import Negatives
 from metatkgr.models.base import register
 from metatkgr.models.common.few_shot import ranking_loss
 from metatkgr.models.common.prefetch import dropout_generator
@@ -41,10 +41,10 @@ from metatkgr.models.common.support_network import (
     initial_layer,
     second_layer,
 )
-from metatkgr.models.common.translation import random_tables, translation_start
+from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
 from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.recent import Recent
-from metatkgr.settings import Amount, Count, Rate, Settings
+from metatkgr.settings import Amount, Count, Rate
 
 __all__ = ["IGEN", "TGEN", "GENPhase", "IGENSettings", "TGENSettings"]
 
@@ -56,11 +56,9 @@ _TABLES = ("entity", "relation")
 
 
 @dataclass(frozen=True)
-class IGENSettings(Settings):
+class IGENSettings(FewShotSettings):
     """Settings of I-GEN."""
 
-    dimension: Count = 128
-    """d, the length of every vector."""
     message: Literal["residual", "printed"] = "residual"
     """'residual': the network corrects the mean of x_j - h_r, starting from no correction.
     'printed': its authors' W_r [x_j ‖ h_r] alone."""
@@ -72,20 +70,6 @@ class IGENSettings(Settings):
     """Of the hinge."""
     negatives: Amount = 0
     """Wrong answers for each query; 0: all entities, for the softmax only."""
-    negative_kind: NegativeKind = "mixed"
-    """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
-    one_shot: bool = False
-    """Whether TransE, which initialises the tables, sees one fact of each support or all K."""
-    learn_tables: bool = False
-    """Whether meta-training moves the tables too; they learn meta-train queries by heart."""
-    translation_epochs: Amount = 40
-    """Epochs of TransE."""
-    translation_steps: Amount = 5000
-    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
-    settled after a few epochs, and the vectors of new entities fit their few facts too closely
-    after more."""
-    translation_rate: Rate = 0.005
-    """Learning rate of that stage."""
     epochs: Count = 30
     """Epochs of meta-training."""
     batch_size: Count = 512

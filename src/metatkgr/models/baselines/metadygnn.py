@@ -16,9 +16,10 @@ are ranked: one encoding of a candidate then serves all questions of a moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -29,22 +30,28 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
-from metatkgr.graph.negatives import NegativeKind, Negatives
+from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.base import register
-from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable, ranking_loss
-from metatkgr.models.common.neighbourhood import Tree
+from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable, inner_step
 from metatkgr.models.common.scores import (
     mask_query_entity,
     relation_vectors,
     score_all,
-    translation_score,
 )
-from metatkgr.models.common.tgat import SharedEncoder, encode, initial_network, shared, task_tree
-from metatkgr.models.common.translation import random_tables, translation_start
+from metatkgr.models.common.tgat import (
+    SharedEncoder,
+    SupportFacts,
+    encode,
+    initial_network,
+    shared,
+    support_loss,
+    task_tree,
+)
+from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
 from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.recent import Recent
-from metatkgr.settings import Amount, Count, Rate, Settings, Weight
+from metatkgr.settings import Amount, Count, Rate, Weight
 
 __all__ = ["MetaDyGNN", "MetaDyGNNPhase", "MetaDyGNNSettings"]
 
@@ -55,11 +62,9 @@ _QUERIES, _TASKS = 1024, 256
 
 
 @dataclass(frozen=True)
-class MetaDyGNNSettings(Settings):
+class MetaDyGNNSettings(FewShotSettings):
     """Settings of MetaDyGNN."""
 
-    dimension: Count = 128
-    """d, the length of every vector."""
     heads: Count = 2
     """Attention heads."""
     head_width: Count = 16
@@ -76,20 +81,6 @@ class MetaDyGNNSettings(Settings):
     """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
     negatives: Count = 512
     """Wrong answers that all queries of a batch share, besides each other's answers."""
-    negative_kind: NegativeKind = "mixed"
-    """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
-    one_shot: bool = False
-    """Whether TransE, which initialises the tables, sees one fact of each support or all K."""
-    translation_epochs: Amount = 40
-    """Epochs of TransE."""
-    translation_steps: Amount = 5000
-    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
-    settled after a few epochs, and the vectors of new entities fit their few facts too closely
-    after more."""
-    translation_rate: Rate = 0.005
-    """Learning rate of that stage."""
-    learn_tables: bool = False
-    """Whether meta-training moves the tables too; they learn meta-train queries by heart."""
     epochs: Count = 20
     """Epochs of meta-training."""
     batch_size: Count = 128
@@ -104,45 +95,11 @@ class MetaDyGNNSettings(Settings):
     """Epochs between validations."""
 
 
-class SupportFacts(NamedTuple):
-    """F support facts of each of T tasks, with encoded candidates; F is a multiple of M."""
-
-    roots: Tree
-    """(T, F) the entity at the fact's time, in global ids."""
-    candidates: Tensor
-    """(T, F, 1 + n, d) the answer and n wrong ones."""
-    translation: Tensor
-    """(T, F, d) relation vectors."""
-    mask: Tensor
-    """(T, F) bool, the facts that count."""
-    negative_mask: Tensor
-    """(T, F, n) bool, the wrong answers that count."""
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> SupportFacts:
-        """Every column changed but the ages."""
-        return SupportFacts(self.roots.each(change), *(change(column) for column in self[1:]))
-
-
 def in_intervals(facts: PaddedFacts, intervals: int) -> tuple[PaddedFacts, int]:
     """Padded so that the facts fall into M intervals of F / M each; and M, at most the facts."""
     width = facts.mask.shape[1]
     count = min(intervals, width)
     return facts.widened(width + -width % count), count
-
-
-def support_loss(
-    parameters: Mapping[str, Tensor],
-    own: Tensor,
-    facts: SupportFacts,
-    tables: Mapping[str, Tensor],
-) -> Tensor:
-    """(T,) the loss of each task's facts under its own network and its entity's own vector."""
-    start = own.unsqueeze(1).expand(-1, facts.mask.shape[1], -1)
-    vector = encode(parameters, tables, facts.roots, start)
-    score = translation_score(
-        vector.unsqueeze(-2), facts.translation.unsqueeze(-2), facts.candidates
-    )
-    return ranking_loss(score[..., 0], score[..., 1:], facts.mask, facts.negative_mask)
 
 
 def adapt(
@@ -170,7 +127,7 @@ def adapt(
         ``encoder.*`` with a task axis, and (T, d) own vectors.
     """
     tasks = len(support.mask)
-    tracked = second_order and torch.is_grad_enabled()
+    step = partial(inner_step, learning_rate=learning_rate, second_order=second_order)
     # Every interval of every task is a task of its own, T M of them.
     pieces = support.each(lambda x: x.reshape(tasks * intervals, -1, *x.shape[2:]))
     fast = {
@@ -178,29 +135,13 @@ def adapt(
         for key, value in shared(network).items()
     }
     start = own.repeat_interleave(intervals, 0)
-    names = list(fast)
-
-    with torch.enable_grad():
-
-        def stepped(values: list[Tensor], loss: Callable[[list[Tensor]], Tensor]) -> list[Tensor]:
-            inputs = [v if tracked and v.requires_grad else v.detach() for v in values]
-            inputs = [v if v.requires_grad else v.requires_grad_() for v in inputs]
-            # Each task has its own copy, so the gradient of the sum is each one's own.
-            gradient = torch.autograd.grad(
-                loss(inputs).sum(), inputs, create_graph=tracked, materialize_grads=True
-            )
-            return [
-                torch.sub(v, g, alpha=learning_rate) for v, g in zip(values, gradient, strict=True)
-            ]
-
-        def of_network(values: list[Tensor]) -> Tensor:
-            return support_loss(dict(zip(names, values, strict=True)), start, pieces, tables)
-
-        moved = stepped(list(fast.values()), of_network)
-        fast = dict(zip(names, moved, strict=True))
-        (node,) = stepped([start], lambda v: support_loss(fast, v[0], pieces, tables))
-        whole = support.each(lambda x: x.repeat_interleave(intervals, 0))
-        explained = support_loss(fast, node, whole, tables).view(tasks, intervals)
+    fast = step(fast, lambda values: support_loss(values, start, pieces, tables))
+    if not start.requires_grad:
+        # What the node step takes from the network must be derived also where tables are fixed.
+        start = start.detach().requires_grad_()
+    node = step({"own": start}, lambda value: support_loss(fast, value["own"], pieces, tables))
+    whole = support.each(lambda x: x.repeat_interleave(intervals, 0))
+    explained = support_loss(fast, node["own"], whole, tables).view(tasks, intervals)
     there = pieces.mask.any(1).view(tasks, intervals)
     # Of a task without any fact all intervals count alike; nothing has moved in them.
     there = there | ~there.any(1, keepdim=True)
@@ -211,7 +152,7 @@ def adapt(
         each = value.view(tasks, intervals, -1)
         return (share.unsqueeze(1) @ each).reshape(tasks, *value.shape[1:])
 
-    return {key: mixed(value) for key, value in fast.items()}, mixed(node)
+    return {key: mixed(value) for key, value in fast.items()}, mixed(node["own"])
 
 
 @register
@@ -253,9 +194,8 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         settings = self.settings
         d = settings.dimension
         tables = random_tables(entities, relations, d, generator)
-        self.set_weights(
-            tables | initial_network(d, settings.heads, settings.head_width, generator)
-        )
+        network = initial_network(d, settings.heads, settings.head_width, generator)
+        self.set_weights(tables | network)
 
     def phases(self, problem: Problem) -> list[Phase]:
         """TransE on what is known of new entities at first, then meta-training."""
@@ -336,16 +276,9 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         """Fast weights of (T,) entities: the network's, and how far their own vectors moved."""
         support, intervals = in_intervals(self.supports_.pick(entity), self.settings.intervals)
         support = support.to(self.device)
-        options = torch.cat([support.answer.unsqueeze(-1), support.negatives], -1)
-        moments = support.time.unsqueeze(-1).expand_as(options)
-        near = self.shared_.encode(options.reshape(-1), moments.reshape(-1))
-        facts = SupportFacts(
-            task_tree(self.sampler_.sample, support.entity, support.time, own=True),
-            near.view(*options.shape, -1),
-            relation_vectors(self.relation, support.relation),
-            support.mask,
-            support.negative_mask,
-        )
+        tree = task_tree(self.sampler_.sample, support.entity, support.time, own=True)
+        near = self.shared_.encode(*support.options())
+        facts = SupportFacts.of(support, tree, near, self.relation)
         constant = {key: value.detach() for key, value in self.weights.items()}
         own = constant["entity"][entity.to(self.device)]
         fast, after = adapt(
@@ -414,25 +347,20 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
         who, relation, _, time = query[mine].unbind(-1)
 
         # One look for all candidates, the supports' and the queries', with shared parameters.
-        options = torch.cat([support.answer.unsqueeze(-1), support.negatives], -1)
-        moments = support.time.unsqueeze(-1).expand_as(options)
-        answers = query[..., 2:].reshape(-1, 2)
-        entity = torch.cat([options.reshape(-1), answers[:, 0], pool[:, 0]])
-        moment = torch.cat([moments.reshape(-1), answers[:, 1], pool[:, 1]])
-        tree = task_tree(self.sampler.sample, entity.unsqueeze(0), moment.unsqueeze(0), own=False)
+        options, times = support.options()
+        answers = torch.cat([query[..., 2:].reshape(-1, 2), pool])
+        entity = torch.cat([options, answers[:, 0]]).unsqueeze(0)
+        tree = task_tree(
+            self.sampler.sample, entity, torch.cat([times, answers[:, 1]]).unsqueeze(0), own=False
+        )
         vectors = encode(shared(weights), weights, tree, weights["entity"][tree.entity]).squeeze(0)
-        near, candidates = torch.split(vectors, [options.numel(), len(vectors) - options.numel()])
+        near, candidates = torch.split(vectors, [len(options), len(answers)])
 
         roots = torch.cat([support.entity, who], 1), torch.cat([support.time, time], 1)
         tree = task_tree(self.sampler.sample, *roots, own=True)
         width = support.mask.shape[1]
-        facts = SupportFacts(
-            tree.each(lambda column: column[:, :width]),
-            near.view(*options.shape, -1),
-            relation_vectors(weights["relation"], support.relation),
-            support.mask,
-            support.negative_mask,
-        )
+        roots_of_support = tree.each(lambda column: column[:, :width])
+        facts = SupportFacts.of(support, roots_of_support, near, weights["relation"])
         own = weights["entity"][who[:, 0]]
         fast, own = adapt(
             weights,
@@ -449,7 +377,7 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
         scores = score_all(points, candidates)
         column = torch.arange(query.shape[0] * query.shape[1], device=device)
         column = column.view(query.shape[:2])[mine].reshape(-1)
-        everyone = entity[options.numel() :]
+        everyone = answers[:, 0]
         # The answer under another number, or at another time, is no wrong answer.
         again = everyone == everyone[column].unsqueeze(1)
         again = again.scatter(1, column.unsqueeze(1), False)

@@ -64,6 +64,11 @@ class PaddedFacts(NamedTuple):
         """The same facts on a device."""
         return self.each(lambda column: column.to(device))
 
+    def options(self) -> tuple[Tensor, Tensor]:
+        """(T F (1 + n),) the answer and the negatives of each fact; and the fact's times."""
+        options = torch.cat([self.answer.unsqueeze(-1), self.negatives], -1)
+        return options.reshape(-1), self.time.unsqueeze(-1).expand_as(options).reshape(-1)
+
     def widened(self, facts: int) -> PaddedFacts:
         """So many facts of each task, F or more; those that are added do not count."""
         missing = facts - self.mask.shape[1]

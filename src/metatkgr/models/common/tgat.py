@@ -22,13 +22,15 @@ All tensors have a task axis in front; parameters too, of size T or 1 (shared by
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.sampler import RecentSampler
+from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.neighbourhood import (
     Hop,
     SampleNeighbours,
@@ -38,15 +40,17 @@ from metatkgr.models.common.neighbourhood import (
     initial_frequency,
     initial_phase,
 )
-from metatkgr.models.common.scores import relation_vectors
+from metatkgr.models.common.scores import relation_vectors, translation_score
 
 __all__ = [
     "LAYERS",
     "SharedEncoder",
+    "SupportFacts",
     "encode",
     "initial_network",
     "one_layer",
     "shared",
+    "support_loss",
     "task_tree",
 ]
 
@@ -178,7 +182,7 @@ def _look_up(values: Tensor, index: Tensor) -> Tensor:
 def task_tree(sample: SampleNeighbours, entity: Tensor, time: Tensor, *, own: bool) -> Tree:
     """Two hops around (T, n) roots, in global ids."""
     tree = grow(sample, entity.reshape(-1), time.reshape(-1), layers=LAYERS, own=own)
-    return tree.each(lambda column: column.reshape(*entity.shape, *column.shape[1:]))
+    return tree.reshape(entity.shape)
 
 
 class SharedEncoder:
@@ -248,3 +252,44 @@ class SharedEncoder:
         # Empty slots look for pairs that may not exist; what they find is masked.
         neighbour = self.first[row.clamp(max=len(self.key) - 1)]
         return self._layer(2, node, hop, tree.ages, neighbour)
+
+
+class SupportFacts(NamedTuple):
+    """F support facts of each of T tasks, with encoded candidates; F is a multiple of M."""
+
+    roots: Tree
+    """(T, F) the entity at the fact's time, in global ids."""
+    candidates: Tensor
+    """(T, F, 1 + n, d) the answer and n wrong ones."""
+    translation: Tensor
+    """(T, F, d) relation vectors."""
+    mask: Tensor
+    """(T, F) bool, the facts that count."""
+    negative_mask: Tensor
+    """(T, F, n) bool, the wrong answers that count."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> SupportFacts:
+        """Every column changed but the ages."""
+        return SupportFacts(self.roots.each(change), *(change(column) for column in self[1:]))
+
+    @classmethod
+    def of(cls, facts: PaddedFacts, roots: Tree, near: Tensor, relation: Tensor) -> SupportFacts:
+        """From facts, their roots, the (T F (1 + n), d) vectors of their options and h_r."""
+        candidates = near.view(*facts.mask.shape, -1, near.shape[-1])
+        translation = relation_vectors(relation, facts.relation)
+        return cls(roots, candidates, translation, facts.mask, facts.negative_mask)
+
+
+def support_loss(
+    parameters: Mapping[str, Tensor],
+    own: Tensor,
+    facts: SupportFacts,
+    tables: Mapping[str, Tensor],
+) -> Tensor:
+    """(T,) the loss of each task's facts under its own network and its entity's own vector."""
+    start = own.unsqueeze(1).expand(-1, facts.mask.shape[1], -1)
+    vector = encode(parameters, tables, facts.roots, start)
+    score = translation_score(
+        vector.unsqueeze(-2), facts.translation.unsqueeze(-2), facts.candidates
+    )
+    return ranking_loss(score[..., 0], score[..., 1:], facts.mask, facts.negative_mask)

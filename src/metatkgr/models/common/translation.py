@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.nn import functional
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.graph.negatives import NegativeKind
 from metatkgr.models.common.scores import (
     l2_logits,
     mask_query_entity,
@@ -31,6 +32,7 @@ from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
 from metatkgr.settings import Amount, Count, Rate, Settings
 
 __all__ = [
+    "FewShotSettings",
     "StartSettings",
     "TranslationModel",
     "TranslationStart",
@@ -60,6 +62,35 @@ class TripleSettings(Settings):
     """Validations without a better MRR before training stops; 0: train all epochs."""
     validate_every: Count = 5
     """Epochs between validations."""
+
+
+@dataclass(frozen=True)
+class StartSettings(Settings):
+    """Settings of a model whose tables are filled by TransE before its own training."""
+
+    dimension: Count = 128
+    """d, the length of every vector."""
+    translation_epochs: Amount = 40
+    """Epochs of TransE."""
+    translation_steps: Amount = 5000
+    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
+    settled after a few epochs, and the vectors of new entities fit their few facts too closely
+    after more."""
+    translation_rate: Rate = 0.005
+    """Learning rate of that stage."""
+
+
+@dataclass(frozen=True)
+class FewShotSettings(StartSettings):
+    """The same of a model that is meta-trained on tasks."""
+
+    one_shot: bool = False
+    """Whether TransE sees one fact of each support (as in the paper of MetaTKGR) or all K."""
+    learn_tables: bool = False
+    """Whether meta-training moves the tables too. A table can learn the queries of meta-train
+    entities by heart, which helps no new entity; a network cannot."""
+    negative_kind: NegativeKind = "mixed"
+    """Where wrong answers come from: 'uniform', 'place' (of the relation) or 'mixed'."""
 
 
 SettingsT = TypeVar("SettingsT", bound=TripleSettings)
@@ -221,30 +252,6 @@ class TranslationStart(TriplePhase):
         """Everything that its outcome follows from, but for the seed (``training.checkpoint``)."""
         shape = [tuple(weight.shape) for weight in self.parameters()]
         return repr((shape, self.settings)).encode() + self.triples.numpy().tobytes()
-
-
-class StartSettings(Protocol):
-    """What a model says about the TransE that it starts from."""
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vectors."""
-        ...
-
-    @property
-    def translation_epochs(self) -> int:
-        """Passes over the triples; 0: no such stage."""
-        ...
-
-    @property
-    def translation_steps(self) -> int:
-        """Steps after which the epoch is the last; 0: no bound."""
-        ...
-
-    @property
-    def translation_rate(self) -> float:
-        """Learning rate."""
-        ...
 
 
 def translation_start(

@@ -5,27 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from metatkgr.errors import SettingsError
+from metatkgr.models.common.translation import StartSettings
 from metatkgr.models.evidence.features import KINDS
-from metatkgr.settings import Amount, Count, Rate, Settings, Weight
+from metatkgr.settings import Amount, Count, Rate, Weight
 
 __all__ = ["EvidenceSettings"]
 
 
 @dataclass(frozen=True)
-class EvidenceSettings(Settings):
-    """Settings of the evidence model."""
+class EvidenceSettings(StartSettings):
+    """Settings of the evidence model.
+
+    TransE is learned from the first fact of each support, from which the weights of evidence are
+    learned; and again with all K facts, for use.
+    """
 
     dimension: Amount = 0
     """Length of the vectors of the translation evidence; 0: none of it."""
-    translation_epochs: Amount = 40
-    """Epochs of TransE on the first fact of each support, from which the weights are learned; and
-    again with all K facts, for use."""
-    translation_steps: Amount = 5000
-    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
-    settled after a few epochs, and the vectors of new entities fit their few facts too closely
-    after more."""
-    translation_rate: Rate = 0.005
-    """Learning rate of these."""
     hidden: Amount = 64
     """Width of the part that lets one kind of evidence change the meaning of another; 0: none."""
     members: Count = 3

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from metatkgr.graph.negatives import NegativeKind
 from metatkgr.models.common.few_shot import LossKind, RankingLoss, Reduction, ranking_loss
-from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Settings, Weight
+from metatkgr.models.common.translation import FewShotSettings
+from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Weight
 
 __all__ = ["PRESETS", "MetaTKGRSettings"]
 
 
 @dataclass(frozen=True)
-class MetaTKGRSettings(Settings):
+class MetaTKGRSettings(FewShotSettings):
     """Settings of MetaTKGR."""
 
-    dimension: Count = 128
-    """d, the length of every vector."""
     layers: Count = 1
     """L, layers of the encoder."""
     attention: Literal["printed", "leaky"] = "leaky"
@@ -45,23 +43,10 @@ class MetaTKGRSettings(Settings):
     """'sum' (the paper's) or 'mean' over facts."""
     negatives: Count = 32
     """Wrong answers for each query fact."""
-    negative_kind: NegativeKind = "mixed"
-    """Where they come from: 'uniform', 'place' (of the relation) or 'mixed'."""
     support_negatives: Count = 8
     """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
     own_in_support: bool = True
     """Whether an entity sees all of its support while it is fitted to it."""
-    one_shot: bool = False
-    """Whether TransE, which initialises the tables, sees one fact of each support (the paper's
-    way) or all K."""
-    translation_epochs: Amount = 40
-    """Epochs of that stage."""
-    translation_steps: Amount = 5000
-    """Steps of that stage, after which the epoch is its last; 0: no bound. A large graph has
-    settled after a few epochs, and the vectors of new entities fit their few facts too closely
-    after more."""
-    translation_rate: Rate = 0.005
-    """Learning rate of that stage."""
     background_epochs: Amount = 0
     """Epochs of the encoder on the facts of old entities."""
     background_batch: Count = 256
@@ -70,9 +55,6 @@ class MetaTKGRSettings(Settings):
     """At most so many batches in an epoch of that stage."""
     background_rate: Rate = 0.001
     """Learning rate of that stage."""
-    learn_tables: bool = False
-    """Whether meta-training moves the entity and relation tables too. A table can learn the queries
-    of meta-train entities by heart, which helps no new entity; the encoder cannot."""
     epochs: Count = 50
     """Epochs of meta-training."""
     batch_size: Count = 256
