@@ -45,8 +45,8 @@ class Model(ABC, Generic[SettingsT]):
     """A forecaster of the next facts of new entities.
 
     The life of a model: the constructor stores settings; ``prepare`` is given the public facts;
-    ``adapt`` is given the first K facts of each new entity; ``score`` answers questions about those
-    entities. A score may use, for a question at time t, only what ``data.visibility`` allows.
+    ``adapt`` is given the first K facts of each new entity; ``score`` answers queries about those
+    entities. A score may use, for a query at time t, only what ``data.visibility`` allows.
     """
 
     name: ClassVar[str]
@@ -86,7 +86,7 @@ class Model(ABC, Generic[SettingsT]):
 
     @abstractmethod
     def score(self, queries: Queries) -> Tensor:
-        """Score every entity as the answer to every question.
+        """Score every entity as the answer to every query.
 
         Returns:
             (Q, E) tensor on ``self.device``, higher is likelier, finite; any real dtype.
@@ -106,7 +106,7 @@ class Graded(ABC):
 
         Returns:
             (Q, L) ascending scores: a candidate with at least the l-th has evidence of grade
-            l + 1 or more. L is the same for all questions; what a grade means too.
+            l + 1 or more. L is the same for all queries; what a grade means too.
         """
 
 
@@ -145,7 +145,7 @@ class Explains(ABC):
         """What speaks for each candidate, the weightiest first; only what is visible to its query.
 
         Args:
-            queries: Q questions.
+            queries: Q of them.
             candidate: (Q,) one entity id for each.
         """
 

@@ -113,7 +113,7 @@ class TrainableModel(nn.Module, Model[SettingsT]):
     counted: ClassVar[frozenset[str]] = frozenset()
     """Names of weights that are counted and not learned; they are buffers, not parameters."""
     entity_weights: ClassVar[Mapping[str, int]] = {"entity": 0}
-    """Weights with a place for each entity, and along which axis; those that a model does not have
+    """Weights with a slice for each entity, and along which axis; those that a model does not have
     are ignored."""
     translations: ClassVar[str] = "relation"
     """The weight by whose rows relations translate the rows of ``entity``; '': there is none."""

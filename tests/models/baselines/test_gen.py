@@ -94,7 +94,7 @@ def test_the_second_layer_reads_unseen_neighbours() -> None:
     first = first_layer(weights, unseen.links, unseen.links.mask, residual=True)
     close(first, [[6.5, 7.0], [5.5, 5.0]])  # x_3 - r, x_2 + r
     mean, log_variance = second_layer(
-        weights, unseen.links, unseen.links.mask, first, first, unseen.place
+        weights, unseen.links, unseen.links.mask, first, first, unseen.row
     )
     # Entity 2: halfway to φ_3 - r = (5, 5) is (-.75, -1), corrected by .1 (5.5, 5); log σ² is
     # -2, and .2 · 5 more in the first dimension. Entity 3: (.75, 1) and .1 (6.5, 7).

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from metatkgr.models.common.scores import (
 from metatkgr.models.common.support_network import (
     Links,
     Unseen,
+    Vectors,
     first_layer,
     initial_layer,
     second_layer,
@@ -98,17 +99,6 @@ class TGENSettings(IGENSettings):
 
 
 SettingsT = TypeVar("SettingsT", bound=IGENSettings)
-
-
-class Vectors(NamedTuple):
-    """What the network says of n entities."""
-
-    first: Tensor
-    """(n, d) φ, the first layer."""
-    mean: Tensor
-    """(n, d) μ; φ for I-GEN."""
-    log_variance: Tensor | None
-    """(n, d) log σ²; None for I-GEN."""
 
 
 class _GEN(TrainableModel[SettingsT]):
@@ -227,8 +217,8 @@ class IGEN(_GEN[IGENSettings]):
     (2) a softmax over all entities instead of a hinge with 32 negatives, which teaches more
     (``loss=hinge negatives=32``); (3) tables initialised by TransE and scored as translations,
     with only the supports of new entities in them; an unseen neighbour counts with its row there,
-    where theirs has nothing; (4) all unseen candidates have computed vectors, at a question's
-    moment from the supports before it, where theirs computes those of one task at a time.
+    where theirs has nothing; (4) all unseen candidates have computed vectors, at a query's
+    time from the supports before it, where theirs computes those of one task at a time.
     The preset ``paper`` undoes (1) and (2).
     """
 
@@ -247,7 +237,7 @@ class TGEN(_GEN[TGENSettings]):
     batch. Evaluation averages S = 10 draws that belong to an entity and never change (separate ones
     for asking and for being a candidate, as in training); centred, so that their mean is μ. What
     sampling adds is then :math:`-\overline{\lVert \epsilon_e - \epsilon_x \rVert^2}` with the
-    deviations ε, and is computed for unseen candidates only: old ones have none, and a question's
+    deviations ε, and is computed for unseen candidates only: old ones have none, and a query's
     own part shifts all its scores alike. Differences from its authors' code are those of
     :class:`IGEN`, and: the second layer starts as the identity (γ and W zero), with its self-weight
     fixed at one.
@@ -279,8 +269,8 @@ class TGEN(_GEN[TGENSettings]):
         """What unseen neighbours, with the first layer's (N, d) ``candidates``, make of it."""
         if not len(candidates):
             return Vectors(first, first, None)
-        place = unseen.place
-        return Vectors(first, *second_layer(weights, links, links.mask, first, candidates, place))
+        row = unseen.row
+        return Vectors(first, *second_layer(weights, links, links.mask, first, candidates, row))
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports, and draw each unseen entity's samples."""
@@ -306,9 +296,9 @@ class TGEN(_GEN[TGENSettings]):
         # Scaled so that a product over samples and dimensions is the mean over samples.
         scale = 1 / math.sqrt(count)
         other = scale * self.noise_ * (candidates.log_variance / 2).exp()  # (S, N, d)
-        place = self.unseen_.place[entity]
-        new = (place >= 0).view(1, -1, 1)
-        own = scale * self.own_noise_[:, place.clamp(min=0)] * new
+        row = self.unseen_.row[entity]
+        new = (row >= 0).view(1, -1, 1)
+        own = scale * self.own_noise_[:, row.clamp(min=0)] * new
         own = own * (asked.log_variance / 2).exp()
         other, own = (side.transpose(0, 1).flatten(1) for side in (other, own))
         return 2 * (own @ other.T) - other.square().sum(1)
@@ -332,9 +322,9 @@ class GENPhase(ModelPhase[_GEN[Any]]):
         entities = len(tasks.facts.entities)
         self.unseen = Unseen(tasks.supports, entities=entities, device=model.device)
         self.negatives = Negatives(tasks.visible, model.settings.negative_kind)
-        asked, question = tasks.questions, tasks.answers.question
-        columns = (asked.entity[question], asked.relation[question], tasks.answers.answer)
-        rows = np.stack([*columns, asked.time[question]], axis=1)
+        asked = tasks.questions[tasks.answers.question]
+        columns = (asked.entity, asked.relation, tasks.answers.answer, asked.time)
+        rows = np.stack(columns, axis=1)
         self.queries = torch.from_numpy(rows[np.argsort(rows[:, 3], kind="stable")])
 
     def parameters(self) -> list[nn.Parameter]:
@@ -364,30 +354,21 @@ class GENPhase(ModelPhase[_GEN[Any]]):
         entity, relation, answer, _ = batch[mine].to(device).unbind(1)
         candidates = model.candidates(weights, self.unseen, int(batch[:, 3].min()))
         asked = model.query_entities(weights, self.unseen, candidates, entity)
-        vectors = _draw(candidates, noise, len(self.unseen.entity), slice(None))
-        asking = _draw(asked, noise, len(batch), mine)
+        vectors = candidates.draw(noise, len(self.unseen.entity))
+        points = asked.draw(noise, len(batch), mine)
         everyone = weights["entity"].index_copy(0, self.unseen.entity, vectors)
         translation = relation_vectors(weights["relation"], relation)
         if settings.negatives:
             options = torch.cat([answer.unsqueeze(1), wrong.to(device)], 1)
             score = translation_score(
-                asking.unsqueeze(1), translation.unsqueeze(1), everyone[options]
+                points.unsqueeze(1), translation.unsqueeze(1), everyone[options]
             )
             usable = options[:, 1:] != options[:, :1]
             there = torch.ones_like(answer, dtype=torch.bool)
             choice = {"loss": settings.loss, "margin": settings.margin}
             value = ranking_loss(score[:, 0], score[:, 1:], there, usable, **choice)
         else:
-            logits = mask_query_logits(l2_logits(asking + translation, everyone), entity, answer)
+            logits = mask_query_logits(l2_logits(points + translation, everyone), entity, answer)
             total = functional.cross_entropy(logits, answer, reduction="sum")
             value = total / max(len(answer), 1)
         return Loss(value, {}, part.share(len(batch)))
-
-
-def _draw(state: Vectors, generator: torch.Generator, size: int, rows: slice) -> Tensor:
-    """A sample of the vectors; noise is drawn for ``size`` rows, of which these are some."""
-    if state.log_variance is None:
-        return state.mean
-    shape = (size, state.mean.shape[1])
-    noise = torch.randn(shape, generator=generator, device=state.mean.device)[rows]
-    return state.mean + noise * (state.log_variance / 2).exp()

@@ -315,9 +315,9 @@ class LogicAttentionPhase(ModelPhase[LAN]):
         count, size = len(self.triples), settings.batch_size
         order = torch.randperm(count, generator=generator)[: settings.steps * size]
         many = self.start[1:] - self.start[:-1]
-        place = (torch.rand(count, generator=generator) * many).long().clamp(max=many - 1)
+        drawn = (torch.rand(count, generator=generator) * many).long().clamp(max=many - 1)
         seen = torch.rand(count, generator=generator) < settings.seen_share
-        time = self.time[self.start[:-1] + place] + seen.long()
+        time = self.time[self.start[:-1] + drawn] + seen.long()
         columns = [column.to(device) for column in (*self.triples[order].unbind(1), time[order])]
         for begin in range(0, len(order), size):
             batch = [column[begin : begin + size] for column in columns]

@@ -11,7 +11,7 @@ in two steps, and these are mixed by how well they explain the whole support S:
     \phi_e = \sum_m w_m \phi_m, \quad h'_e = \sum_m w_m h_m
 
 Fast weights encode e. Its answers and wrong answers are encoded with φ, in training as when they
-are ranked: one encoding of a candidate then serves all questions of a moment.
+are ranked: one encoding of a candidate then serves all queries of a time.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from metatkgr.settings import Amount, Count, Dropout, Rate, Settings, Share
 __all__ = ["REGCN", "EvolutionPhase", "REGCNSettings"]
 
 _CACHE_BYTES = 1 << 30
-"""Evolved tables that are kept, for as many moments as fit."""
+"""Evolved tables that are kept, for as many times as fit."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class REGCNSettings(Settings):
     dimension: Count = 128
     """Length of the vectors."""
     history: Count = 1
-    """Snapshots before a question that the vectors evolve over; on meta-validation of a simulated
+    """Snapshots before a query that the vectors evolve over; on meta-validation of a simulated
     world 1 learned fastest (5 epochs, one seed)."""
     layers: Count = 2
     """Graph convolutions in a snapshot."""
@@ -95,8 +95,8 @@ def evolve(
     entity = functional.normalize(weights["entity"]).repeat(copies, 1)
     relation = functional.normalize(first).repeat(copies, 1, 1)
     fixed = first @ weights["gru.own"] + weights["gru.input_bias"]
-    for place in range(length):
-        graph = snapshots.graph(window[:, place])
+    for k in range(length):
+        graph = snapshots.graph(window[:, k])
         ends = sum_rows(
             copies * snapshots.relations,
             graph.member_relation,
@@ -108,8 +108,8 @@ def evolve(
         current = _convolve(weights, graph, entity, moved.flatten(0, 1), layers, noise)
         gate = torch.sigmoid(entity @ weights["gate"] + weights["gate_bias"])
         current = entity + gate * (current - entity)
-        if int(window[:, place].min()) < 0:
-            there = (window[:, place] >= 0).to(entity.device).view(-1, 1, 1)
+        if int(window[:, k].min()) < 0:
+            there = (window[:, k] >= 0).to(entity.device).view(-1, 1, 1)
             shape = (copies, snapshots.entities, -1)
             current = torch.where(there, current.view(shape), entity.view(shape)).flatten(0, 1)
             moved = torch.where(there, moved, relation)
@@ -187,13 +187,13 @@ class REGCN(TrainableModel[REGCNSettings]):
 
     Where this is not what the authors' program does, and why:
 
-    * A history ends strictly before the question's own time, whatever the data's split; theirs is
+    * A history ends strictly before the query's own time, whatever the data's split; theirs is
       chosen by position in the file, and at test it stops at the last training snapshot. Which
       facts are in the snapshots is up to the visibility here; ties are ranked by the evaluation.
-    * An entity's own support facts that are later than its question are in no history: the tables
-      depend on the time alone and serve all questions of it. They are among the training facts, and
+    * An entity's own support facts that are later than its query are in no history: the tables
+      depend on the time alone and serve all queries of it. They are among the training facts, and
       so in the entity's learned vector.
-    * Layer instead of batch normalisation, so that a score depends on its own question only;
+    * Layer instead of batch normalisation, so that a score depends on its own query only;
       several steps (or parts of a large one) in a batch instead of exactly one step.
     * Self-loops start near the identity, where theirs are random.
     * No static graph of names: not every dataset has such names.

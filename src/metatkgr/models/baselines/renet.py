@@ -84,22 +84,22 @@ def read_history(
     """
     entity, relation, time = queries
     node, mask = active.before(entity, time, settings.history)
-    roots, slot = torch.unique(node, return_inverse=True)
+    roots, root = torch.unique(node, return_inverse=True)
     met = aggregate(weights, "step.", active, roots, settings.neighbours, noise)
     who = noise.drop(weights["entity"].index_select(0, entity))
     asked = noise.drop(weights["relation"].index_select(0, relation))
     # W [a ; e ; r ; g] is a sum of four products, each needed once per distinct row only. The two
     # units, for the entity and for the relation, run side by side on the first axis.
     # The state of the graph in a step that is not public yet stays hidden from the one who owns it.
-    moment = torch.where(roots < active.first_own, active.time[roots], len(world) - 1)
-    moving = met @ weights["gru.aggregate"] + world[moment] @ weights["gru.global"]
+    step = torch.where(roots < active.first_own, active.time[roots], len(world) - 1)
+    moving = met @ weights["gru.aggregate"] + world[step] @ weights["gru.global"]
     fixed = who @ weights["gru.entity"] + weights["gru.input_bias"]  # (2, B, 3d)
     fixed = torch.stack([fixed[0] + asked @ weights["gru.relation"], fixed[1]])
     hidden = torch.zeros(2, len(entity), settings.dimension, device=who.device)
-    for place in range(settings.history):
-        inputs = fixed + moving.index_select(1, slot[:, place])
+    for k in range(settings.history):
+        inputs = fixed + moving.index_select(1, root[:, k])
         moved = gru_step(inputs, hidden, weights["gru.hidden"], weights["gru.hidden_bias"])
-        hidden = torch.where(mask[:, place, None], moved, hidden)
+        hidden = torch.where(mask[:, k, None], moved, hidden)
     first = torch.cat([who, noise.drop(hidden[0]), asked], 1)
     second = torch.cat([who, noise.drop(hidden[1])], 1)
     return (

@@ -106,9 +106,9 @@ class TransR(TranslationModel[TransRSettings]):
     def candidates(self, source: Tensor, relation: Tensor, candidate: Tensor | None) -> Tensor:
         """(B, C) negative squared distances."""
         rows = self.entity if candidate is None else self.entity[candidate]
-        used, place = torch.unique(relation % len(self.matrix), return_inverse=True)
+        used, row = torch.unique(relation % len(self.matrix), return_inverse=True)
         matrices = self.matrix[used]
-        matrix = matrices[place]
+        matrix = matrices[row]
         point = (self.entity[source].unsqueeze(1) @ matrix).squeeze(1)
         point = point + relation_vectors(self.relation, relation)
         back = (matrix @ point.unsqueeze(2)).squeeze(2)
@@ -116,7 +116,7 @@ class TransR(TranslationModel[TransRSettings]):
         length = torch.cat(
             [(rows @ block).square().sum(-1) for block in torch.split(matrices, some)]
         )
-        return 2 * (back @ rows.T) - length[place] - point.square().sum(1, keepdim=True)
+        return 2 * (back @ rows.T) - length[row] - point.square().sum(1, keepdim=True)
 
     def logits(self, source: Tensor, relation: Tensor) -> Tensor:
         """(B, E) the scores of all entities."""

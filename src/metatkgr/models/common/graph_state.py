@@ -52,7 +52,7 @@ def aggregate(
     """
     table = weights["global.entity" if part == "global." else "entity"]
     row, link = active.links(roots, cap)
-    inner, place = torch.unique(torch.cat([roots, active.met[link]]), return_inverse=True)
+    inner, position = torch.unique(torch.cat([roots, active.met[link]]), return_inverse=True)
     inner_row, inner_link = active.links(inner, cap)
     hidden = _convolve(
         weights,
@@ -67,8 +67,8 @@ def aggregate(
     result = _convolve(
         weights,
         f"{part}layer1.",
-        hidden.index_select(0, place[: len(roots)]),
-        hidden.index_select(0, place[len(roots) :]),
+        hidden.index_select(0, position[: len(roots)]),
+        hidden.index_select(0, position[len(roots) :]),
         active.relation[link],
         row,
         active.degree[roots].clamp(1, cap),
@@ -145,14 +145,14 @@ def _read(weights: Mapping[str, Tensor], pooled: Tensor, window: Tensor) -> Tens
     """
     inputs = pooled @ weights["global.input"] + weights["global.input_bias"]
     hidden = torch.zeros(len(window), pooled.shape[1], device=pooled.device)
-    for place in window.unbind(1):
+    for row in window.unbind(1):
         moved = gru_step(
-            inputs.index_select(0, place.clamp(min=0)),
+            inputs.index_select(0, row.clamp(min=0)),
             hidden,
             weights["global.hidden"],
             weights["global.hidden_bias"],
         )
-        hidden = torch.where((place >= 0).unsqueeze(1), moved, hidden)
+        hidden = torch.where((row >= 0).unsqueeze(1), moved, hidden)
     return hidden
 
 

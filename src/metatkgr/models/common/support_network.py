@@ -26,7 +26,7 @@ from metatkgr.data.visibility import Supports
 from metatkgr.models.common.few_shot import SupportTable
 from metatkgr.models.common.scores import relation_vectors
 
-__all__ = ["Links", "Unseen", "first_layer", "initial_layer", "second_layer"]
+__all__ = ["Links", "Unseen", "Vectors", "first_layer", "initial_layer", "second_layer"]
 
 
 class Links(NamedTuple):
@@ -62,8 +62,8 @@ class Unseen:
         facts = SupportTable(supports, entities=entities, negatives=0).pick(new)
         columns = (new, facts.relation, facts.answer, facts.time, facts.mask)
         self.links = Links(*(column.to(device) for column in columns))
-        place = torch.full((entities,), -1).index_copy_(0, new, torch.arange(len(new)))
-        self.place = place.to(device)
+        row = torch.full((entities,), -1).index_copy_(0, new, torch.arange(len(new)))
+        self.row = row.to(device)
         """(E,) the row of each entity in ``links``; -1 for those that are not new."""
 
     @property
@@ -73,12 +73,31 @@ class Unseen:
 
     def of(self, entity: Tensor) -> Links:
         """The supports of (n,) entities; of one that is not new, none."""
-        row = self.place[entity]
+        row = self.row[entity]
         if not len(self.entity):
             nothing = row.new_zeros(len(row), 1)
             return Links(entity, nothing, nothing, nothing, nothing.bool())
         links = self.links.of(row.clamp(min=0))
         return links._replace(entity=entity, mask=links.mask & (row >= 0).unsqueeze(1))
+
+
+class Vectors(NamedTuple):
+    """What the network says of n entities."""
+
+    first: Tensor
+    """(n, d) φ, the first layer."""
+    mean: Tensor
+    """(n, d) μ; φ for I-GEN."""
+    log_variance: Tensor | None
+    """(n, d) log σ²; None for I-GEN."""
+
+    def draw(self, generator: torch.Generator, size: int, rows: slice = slice(None)) -> Tensor:
+        """(n, d) a sample; noise is drawn for ``size`` rows, of which these n are some."""
+        if self.log_variance is None:
+            return self.mean
+        shape = (size, self.mean.shape[1])
+        noise = torch.randn(shape, generator=generator, device=self.mean.device)[rows]
+        return self.mean + noise * (self.log_variance / 2).exp()
 
 
 def initial_layer(
@@ -141,7 +160,7 @@ def second_layer(
     visible: Tensor,
     vectors: Tensor,
     unseen: Tensor,
-    place: Tensor,
+    row: Tensor,
 ) -> tuple[Tensor, Tensor]:
     r"""The transductive layer: what unseen neighbours add, and how sure one can be.
 
@@ -158,14 +177,14 @@ def second_layer(
         visible: (n, K) bool, those that may be read.
         vectors: (n, d) φ of these entities.
         unseen: (N, d) φ of all unseen entities, as candidates.
-        place: (E,) row of each entity in ``unseen``; -1 for those that are not new.
+        row: (E,) row of each entity in ``unseen``; -1 for those that are not new.
 
     Returns:
         μ and log σ², (n, d) each.
     """
-    row = place[links.other]
-    share = _shares(visible & (row >= 0))
-    other = unseen[row.clamp(min=0)]
+    met = row[links.other]
+    share = _shares(visible & (met >= 0))
+    other = unseen[met.clamp(min=0)]
     relation = relation_vectors(weights["relation"], links.relation)
     inputs = torch.cat([other, relation], -1)
     points = (share.unsqueeze(1) @ (other - relation)).squeeze(1)
