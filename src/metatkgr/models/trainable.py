@@ -17,7 +17,16 @@ from metatkgr.data.visibility import Supports
 from metatkgr.models.base import Model
 from metatkgr.models.common.scores import new_entity_rows
 
-__all__ = ["WHOLE", "Loss", "ModelPhase", "Part", "Phase", "TrainableModel"]
+__all__ = [
+    "WHOLE",
+    "Loss",
+    "ModelPhase",
+    "Part",
+    "Phase",
+    "TrainableModel",
+    "dropout_generator",
+    "dropout_seed",
+]
 
 SettingsT = TypeVar("SettingsT")
 
@@ -52,6 +61,16 @@ class Loss:
     """Other numbers worth a line in the trace; averaged over the epoch."""
     share: float = 1.0
     """The share of the batch's rows that this is the mean of."""
+
+
+def dropout_seed(generator: torch.Generator) -> int:
+    """The seed of a batch's dropout, drawn on the CPU."""
+    return int(torch.randint(2**62, (1,), generator=generator))
+
+
+def dropout_generator(generator: torch.Generator, device: torch.device) -> torch.Generator:
+    """A generator on ``device`` whose draws follow from the state of ``generator`` on the CPU."""
+    return torch.Generator(device).manual_seed(dropout_seed(generator))
 
 
 class Phase(Protocol):

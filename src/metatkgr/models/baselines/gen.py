@@ -25,7 +25,6 @@ from metatkgr.errors import SettingsError
 from metatkgr.graph.negatives import Negatives
 from metatkgr.models.base import register
 from metatkgr.models.common.few_shot import ranking_loss
-from metatkgr.models.common.prefetch import dropout_generator
 from metatkgr.models.common.scores import (
     l2_logits,
     mask_query_entity,
@@ -43,7 +42,15 @@ from metatkgr.models.common.support_network import (
     second_layer,
 )
 from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
-from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.trainable import (
+    WHOLE,
+    Loss,
+    ModelPhase,
+    Part,
+    Phase,
+    TrainableModel,
+    dropout_generator,
+)
 from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Rate
 

@@ -10,18 +10,20 @@ parameters on the queries has a gradient with respect to the parameters before a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from metatkgr.models.common.few_shot import RankingLoss, inner_step
+from metatkgr.models.common.few_shot import RankingLoss, inner_step, ranking_loss
 from metatkgr.models.common.neighbourhood import Tree
 from metatkgr.models.common.scores import relation_vectors, translation_score
 from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch, TaskFacts
 
-__all__ = ["ENCODER", "adapt", "encode", "encoder_part", "task_loss"]
+__all__ = ["ENCODER", "adapt", "encode", "encoder_part", "loss_of", "task_loss"]
 
 ENCODER = "encoder."
 """How the names of the encoder's parameters begin, among those of the model."""
@@ -30,6 +32,16 @@ ENCODER = "encoder."
 def encoder_part(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The ``encoder.*`` entries."""
     return {key: value for key, value in parameters.items() if key.startswith(ENCODER)}
+
+
+def loss_of(settings: MetaTKGRSettings) -> RankingLoss:
+    """The loss that the settings ask for."""
+    return partial(
+        ranking_loss,
+        loss=settings.loss,
+        margin=settings.margin,
+        reduction=settings.reduction,
+    )
 
 
 def encode(

@@ -16,15 +16,14 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import Sampler, create_sampler
 from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
-from metatkgr.models.common.neighbourhood import Tree, grow
-from metatkgr.models.common.prefetch import Prefetcher, dropout_seed
+from metatkgr.models.common.neighbourhood import Prefetcher, Tree, grow
 from metatkgr.models.common.scores import relation_vectors, translation_score
-from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, task_loss
+from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, loss_of, task_loss
 from metatkgr.models.metatkgr.encoder import TemporalEncoder
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.trainable import WHOLE, Loss, Part
+from metatkgr.models.trainable import WHOLE, Loss, Part, dropout_seed
 
 __all__ = ["BackgroundPhase", "MetaPhase", "sampler_for"]
 
@@ -39,7 +38,7 @@ def sampler_for(index: TemporalIndex, supports: Supports, settings: MetaTKGRSett
         index,
         supports,
         budget=settings.budget,
-        window=settings.time_window,
+        window=settings.window or None,
         generator=torch.Generator(index.device).manual_seed(0),
     )
 
@@ -65,6 +64,7 @@ class _SamplingPhase:
     ) -> None:
         self.encoder, self.weights = encoder, weights
         self.settings, self.device = settings, device
+        self.ranking_loss = loss_of(settings)
         index = TemporalIndex.of(tasks.visible, device=device)
         self.sampler = sampler_for(index, tasks.supports, settings)
         self.negatives = Negatives(tasks.visible, settings.negative_kind)
@@ -128,7 +128,7 @@ class BackgroundPhase(_SamplingPhase):
         score = translation_score(vectors[:, :1], translation, vectors[:, 1:])
         wrong = roots[:, 2:] != roots[:, 1:2]
         everything = torch.ones_like(score[:, 0], dtype=torch.bool)
-        value = self.settings.ranking(score[:, 0], score[:, 1:], everything, wrong)
+        value = self.ranking_loss(score[:, 0], score[:, 1:], everything, wrong)
         return Loss(value, {}, part.share(len(batch)))
 
     def _prepare(
@@ -190,7 +190,9 @@ class MetaPhase(_SamplingPhase):
         self.supports = SupportTable(
             tasks.supports, entities=self.entities, negatives=settings.support_negatives
         )
-        self.queries = _by_interval(tasks, settings.query_intervals)
+        # The variant without a curriculum takes all queries at once.
+        intervals = 1 if settings.variant == "static-maml" else settings.intervals
+        self.queries = _by_interval(tasks, intervals)
         roots = settings.batch_size * settings.queries_per_task * (2 + settings.negatives)
         self.prefetcher = Prefetcher(self._prepare, self.batches_together(roots))
         self.prior: Mapping[str, Tensor] = {}
@@ -234,13 +236,13 @@ class MetaPhase(_SamplingPhase):
             self.encoder,
             constant | self.learned,
             tasks,
-            settings.ranking,
+            self.ranking_loss,
             learning_rate=settings.inner_rate,
             steps=settings.inner_steps,
             second_order=settings.second_order,
             generator=dropout,
         )
-        losses = task_loss(self.encoder, adapted, tasks.query, settings.ranking, generator=dropout)
+        losses = task_loss(self.encoder, adapted, tasks.query, self.ranking_loss, generator=dropout)
         empirical = losses.sum() / max(len(losses), 1)
         kl = gaussian_kl(self.learned, self.prior, settings.sigma)
         count = len(batch.queries)

@@ -92,7 +92,7 @@ class LinkReader:
         index = self.index
         source = torch.tensor([entity], device=index.device)
         time = torch.tensor([self.time], device=index.device)
-        low, high = (int(end) for end in index.before(source, time, self.settings.time_window))
+        low, high = (int(end) for end in index.before(source, time, self.settings.window or None))
         count = min(high - low, _WIDER * self.settings.budget)
         position = high - 1 - torch.arange(count, device=index.device).unsqueeze(0)
         columns = index.read(source, position, torch.ones_like(position, dtype=torch.bool))
@@ -205,7 +205,7 @@ class LeaveOneOut:
         entity: int,
         time: int,
         queries: list[tuple[int, int]],
-        own: Parameters,
+        adapted: Parameters,
         shared: Parameters,
         candidates: Tensor,
     ) -> list[list[Clue]]:
@@ -215,17 +215,17 @@ class LeaveOneOut:
             entity: the query entity.
             time: when.
             queries: relation and candidate of each.
-            own: the parameters adapted to the entity, its rows written into the tables.
+            adapted: the parameters adapted to the entity, its rows written into the tables.
             shared: those that candidates are encoded with.
             candidates: (E, d) all of them, encoded.
         """
         reader = LinkReader(self.index, self.supports, self.settings, time)
-        query_entity = self._left_out([entity], reader, own, own=True)[entity]
+        query_entity = self._left_out([entity], reader, adapted, own=True)[entity]
         answers = self._left_out(sorted({x for _, x in queries}), reader, shared, own=False)
         result: list[list[Clue]] = [[] for _ in queries]
         for relation in sorted({relation for relation, _ in queries}):
             directed = torch.tensor(relation, device=self.index.device)
-            translated = query_entity.vectors + relation_vectors(own["relation"], directed)
+            translated = query_entity.vectors + relation_vectors(adapted["relation"], directed)
             scores = score_all(translated, candidates).double()
             if not self.settings.answers_itself:
                 mask_query_entity(scores, torch.full((len(scores),), entity, device=scores.device))
@@ -291,13 +291,13 @@ class LeaveOneOut:
         if entity < self.trained or not len(support):
             return rows
         relation, other = support.relation.tolist(), support.other.tolist()
-        own = [
+        first_triples = [
             (entity, r, x) if r < half else (x, r - half, entity)
             for r, x in zip(relation, other, strict=True)
         ]
         device = table.device
-        kept = torch.tensor([[of != triple for of in own] for triple in triples], device=device)
-        kept = kept.reshape(len(triples), len(own)).to(table)
+        kept = torch.tensor([[x != triple for x in first_triples] for triple in triples])
+        kept = kept.reshape(len(triples), len(first_triples)).to(table)
         implied = table[torch.tensor(other, device=device)] - relation_vectors(
             parameters["relation"], torch.tensor(relation, device=device)
         )

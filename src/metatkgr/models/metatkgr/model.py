@@ -18,7 +18,7 @@ from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encode
+from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encode, loss_of
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, sampler_for
 from metatkgr.models.metatkgr.encoder import TemporalEncoder
 from metatkgr.models.metatkgr.explain import LeaveOneOut
@@ -159,16 +159,16 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         )
         entities, task = np.unique(queries.entity, return_inverse=True)
         for number, entity in enumerate(entities.tolist()):
-            own = batch.write_back(weights, adapted, number)
+            parameters = batch.write_back(weights, adapted, number)
             for time in np.unique(queries.time[task == number]).tolist():
                 rows = np.flatnonzero((task == number) & (queries.time == time)).tolist()
                 clues = explainer.clues(
                     entity,
                     time,
                     [(int(queries.relation[row]), int(candidate[row])) for row in rows],
-                    own,
-                    own if exact else weights,
-                    encode(self.encoder, own, self._everyone(time))
+                    parameters,
+                    parameters if exact else weights,
+                    encode(self.encoder, parameters, self._everyone(time))
                     if exact
                     else self._shared_candidates(time),
                 )
@@ -201,7 +201,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
             self.encoder,
             self.weights,
             batch,
-            self.settings.ranking,
+            loss_of(self.settings),
             learning_rate=self.settings.inner_rate,
             steps=self.settings.inner_steps,
             second_order=False,

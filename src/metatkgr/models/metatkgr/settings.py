@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal
 
-from metatkgr.models.common.few_shot import LossKind, RankingLoss, Reduction, ranking_loss
+from metatkgr.models.common.few_shot import LossKind, Reduction
 from metatkgr.models.common.translation import FewShotSettings
 from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Weight
 
@@ -89,21 +88,6 @@ class MetaTKGRSettings(FewShotSettings):
     """Validations without a better MRR before meta-training stops."""
     validate_every: Count = 1
     """Epochs between validations."""
-
-    @property
-    def ranking(self) -> RankingLoss:
-        """The loss."""
-        return partial(ranking_loss, loss=self.loss, margin=self.margin, reduction=self.reduction)
-
-    @property
-    def query_intervals(self) -> int:
-        """M, or one for the variant that takes all queries at once."""
-        return 1 if self.variant == "static-maml" else self.intervals
-
-    @property
-    def time_window(self) -> int | None:
-        """Δt, or None for all of the past."""
-        return self.window or None
 
 
 PRESETS: dict[str, dict[str, Any]] = {
