@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,13 +22,12 @@ from metatkgr.data.folder import FactFolder
 from metatkgr.data.growth import write_index
 from metatkgr.data.ingest import ingest
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports
+from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.evaluation.filters import FILTERS, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
-from metatkgr.graph.layers import GrowingIndex
-from metatkgr.graph.mapped import GraphIndex
+from metatkgr.forecasting.graph import LiveGraph
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
-from metatkgr.graph.stored import open_index
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.scores import relation_vectors, score_all
 from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, task_loss
@@ -40,7 +38,7 @@ __all__ = ["PARTS", "WORLD", "Clock"]
 
 _DIMENSION = 64
 _BUDGET = 16
-_NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
+_NOBODY = Supports.none()
 WORLD, _STORE = "world.parquet", "facts"
 
 
@@ -97,8 +95,8 @@ def _index(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Batches of 4,096 roots: the ends of facts drawn at random, at their times."""
     store = FactFolder(folder / _STORE)
-    index = open_index(store)
-    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
+    index = TemporalIndex.of(VisibleFacts.of(store.facts()))
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
     generator = torch.Generator().manual_seed(0)
     found = 0
     for number in range(40):
@@ -117,8 +115,8 @@ def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Batches of 32 tasks, 3 supports and 8 queries each, neighbours from the mapped index."""
     store = FactFolder(folder / _STORE)
-    index = open_index(store)
-    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
+    index = TemporalIndex.of(VisibleFacts.of(store.facts()))
+    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
     tables = _tables(store)
     generator = torch.Generator().manual_seed(0)
     encoder = TemporalEncoder(dimension=_DIMENSION, message="gate", dropout=0.0)
@@ -171,24 +169,20 @@ def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """Newcomers with 3 facts: append them, place them, read around them, rank all entities."""
     store = FactFolder(folder / _STORE)
-    base = open_index(store)
-    assert isinstance(base, GraphIndex)
-    index = GrowingIndex(base)
-    tables = _tables(store)
+    graph, tables = LiveGraph(store.facts()), _tables(store)
     known, now = len(store.entities), store.steps - 1
     generator = torch.Generator().manual_seed(0)
-    sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)  # type: ignore[arg-type]
     newcomers = 10
     for number in range(newcomers + 2):
         _, relation, other, _ = _drawn(store, 3, generator)
-        new = torch.full_like(other, known + number)
+        new = known + number
         with clock if number >= 2 else Clock():
-            time_ = torch.full_like(other, now)
-            columns = [c.numpy() for c in (new, relation, other, time_)]
-            index.append(columns, entities=known + number + 1)
+            pairs = zip(relation.tolist(), other.tolist(), strict=True)
+            graph.add([f"newcomer {number}"], [(new, r, o, now) for r, o in set(pairs)])
+            sampler = BreadthFirstSampler(graph.snapshot().index, _NOBODY, budget=_BUDGET)
             vector = relation_vectors(tables["relation"], relation)
             place = (tables["entity"][other] - vector).mean(0)
-            sampler.sample(new[:1], time_[:1] + 1, own=False)
+            sampler.sample(torch.tensor([new]), torch.tensor([now + 1]), own=False)
             score_all(place[None] + vector[:1], tables["entity"]).topk(min(10, known))
     return newcomers, "newcomer"
 

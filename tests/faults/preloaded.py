@@ -8,7 +8,7 @@ import metatkgr.data.ingest
 import metatkgr.evaluation.evaluator
 import metatkgr.forecasting.forecaster
 import metatkgr.forecasting.store
-import metatkgr.graph.stored
+import metatkgr.graph.index
 import metatkgr.models
 import metatkgr.serving.app
 import metatkgr.training.estimator  # noqa: F401

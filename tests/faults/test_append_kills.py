@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,7 @@ from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.file import write_world
 from metatkgr.errors import DataError
-from metatkgr.graph.mapped import GraphIndex
-from metatkgr.graph.stored import open_index
+from metatkgr.graph.index import TemporalIndex
 
 NAMED = ReadOptions(name="world")
 
@@ -68,7 +68,8 @@ def same(ours: Facts, theirs: Facts) -> bool:
 
 def check_index(store: FactFolder) -> None:
     """The index is that of the facts."""
-    ours, theirs = open_index(store), GraphIndex.of(VisibleFacts.of(store.facts()))
+    facts = store.facts()
+    ours, theirs = (TemporalIndex.of(VisibleFacts.of(f)) for f in (facts, replace(facts)))
     everyone = torch.arange(len(store.entities))
     low, high = ours.before(everyone, torch.full_like(everyone, 10**9))
     position = low[:, None] + torch.arange(int((high - low).max()))

@@ -17,8 +17,9 @@ from fuzz.mutation import damage_bytes, odd_text
 from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import Appended, append, ingest
 from metatkgr.data.readers import ReadOptions, intervals
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import MetaTKGRError
-from metatkgr.graph.stored import open_index
+from metatkgr.graph.index import TemporalIndex
 
 _MOST_FACTS = 20_000
 _NAMES = ["ann", "bob", "cleo", "dan", "é", "7", "x y", "ann ", "../../x", "O'Neil"]
@@ -132,7 +133,7 @@ def _check(done: Appended, was: FactFolder, folder: Path) -> None:
     assert tuple(store.entities)[: len(was.entities)] == tuple(was.entities)
     store.check()
     links = len(store) * 2 - int(np.count_nonzero(store.facts().subject == store.facts().object))
-    assert len(open_index(store)) == links
+    assert len(TemporalIndex.of(VisibleFacts.of(store.facts()))) == links
     for names in (store.entities, store.relations):
         assert [names.id(name) for name in names] == list(range(len(names)))
 

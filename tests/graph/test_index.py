@@ -77,7 +77,7 @@ def test_a_key_that_does_not_fit_is_an_error() -> None:
     entities = range(2**31 - 2)
     visible = VisibleFacts.of(replace(facts, entities=entities))  # type: ignore[arg-type]
     with pytest.raises(OverflowError, match="63 bits"):
-        TemporalIndex.of(visible).last_contacts(torch.tensor([0]), torch.tensor([1]))
+        TemporalIndex.of(visible).pairs.last_contacts(torch.tensor([0]), torch.tensor([1]))
 
 
 @st.composite
@@ -130,10 +130,13 @@ def test_with_recent_facts_it_answers_as_an_index_built_anew(
         assert torch.equal(getattr(anew.by_time, name), getattr(grown.by_time, name))
     assert torch.equal(anew.first_seen, grown.first_seen)
     assert torch.equal(anew.last_seen(7), grown.last_seen(7))
-    assert torch.equal(anew.slot_counts(relation, time), grown.slot_counts(relation, time))
-    assert torch.equal(anew.facts_before(relation, time), grown.facts_before(relation, time))
+    assert torch.equal(anew.slots.counts(relation, time), grown.slots.counts(relation, time))
+    counted = (index.slots.facts_before(relation, time) for index in (anew, grown))
+    assert torch.equal(*counted)
     for along in (relation, None):
-        one, other = (index.latest_links(entity, along, time, most) for index in (anew, grown))
+        one, other = (
+            index.pairs.latest_links(entity, along, time, most) for index in (anew, grown)
+        )
         for name in ("row", "relation", "target", "first", "last"):
             assert torch.equal(getattr(one, name), getattr(other, name))
     for name in ("target", "source", "first"):
@@ -161,7 +164,7 @@ def test_pairs_slots_and_single_facts_are_those_of_a_plain_search(
     for relation in range(2 * RELATIONS):
         asked = torch.full_like(entity, relation)
         past = [(s, o, t) for s, r, o, t in both if r == relation and t < now]
-        links = index.last_links(entity, asked, time)
+        links = index.pairs.last_links(entity, asked, time)
         found: dict[tuple[int, int], int] = {}
         for e, x, step in zip(
             links.question.tolist(), links.candidate.tolist(), links.step.tolist(), strict=True
@@ -169,8 +172,8 @@ def test_pairs_slots_and_single_facts_are_those_of_a_plain_search(
             found[e, x] = max(step, found.get((e, x), -1))
         assert found == {(s, o): max(t for a, b, t in past if (a, b) == (s, o)) for s, o, _ in past}
         counts = Counter(o for _, o, _ in past)
-        assert index.slot_counts(asked, time)[0].tolist() == [counts[x] for x in range(ENTITIES)]
-        tables = index.slot_tables(asked, time, (2.0,))
+        assert index.slots.counts(asked, time)[0].tolist() == [counts[x] for x in range(ENTITIES)]
+        tables = index.slots.tables(asked, time, (2.0,))
         last = [max((t for _, o, t in past if o == x), default=-1) for x in range(ENTITIES)]
         assert tables.last[tables.row][0].tolist() == last
     for s, r, o, t in tuples(facts):
@@ -191,7 +194,7 @@ def test_who_asks_again_shares_the_layer_until_nobody_uses_it() -> None:
 def test_a_mask_hides_what_is_not_public() -> None:
     index = TemporalIndex.of(VisibleFacts.of(drawn(), np.array([True, False, True])))
     assert len(index) == 3
-    assert index.last_contacts(torch.tensor([2]), torch.tensor([9])).step.tolist() == []
+    assert index.pairs.last_contacts(torch.tensor([2]), torch.tensor([9])).step.tolist() == []
 
 
 def test_samplers_read_recent_facts_too() -> None:

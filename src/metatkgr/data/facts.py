@@ -168,6 +168,9 @@ class Facts:
     """What to call this graph in tables."""
     law: Any = None
     """The law that generated the facts, where they are simulated (see ``data.world``)."""
+    folder: Any = field(default=None, init=False, repr=False)
+    """The ``data.folder.FactFolder`` that these are all facts of; not passed on to a copy, which
+    may hold others."""
 
     def __post_init__(self) -> None:
         for name in ("subject", "relation", "object", "time"):

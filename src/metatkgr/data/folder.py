@@ -251,14 +251,42 @@ class FactFolder:
             last = int(time[-1])
         for names in (self.entities, self.relations):
             names.check_text(rows)
+        links = self.links()
+        if links is not None:
+            self._check_links(links, rows)
+
+    def _check_links(self, links: StoredLinks, rows: int) -> None:
+        """Look at all links once."""
+        last = 0
+        for low in range(0, len(links.key), rows):
+            some = slice(low, low + rows)
+            key = np.asarray(links.key[some])
+            if int(key[0]) < last or bool((key[1:] < key[:-1]).any()):
+                raise self._damaged("its links are not in the order of their entities and times")
+            last = int(key[-1])
+            for values, size, what in (
+                (key, links.entities * links.steps, "time"),
+                (links.relation[some], links.relations, "relation"),
+                (links.target[some], links.entities, "entity"),
+            ):
+                if int(values.min()) < 0 or int(values.max()) >= size:
+                    raise self._damaged(f"a link is of no {what} there is")
+        for low in range(0, links.entities + 1, rows):
+            start = np.asarray(links.start[low : low + rows])
+            entity = np.arange(low, low + len(start))
+            # Ascending keys say where an entity's links begin; the column spares the search for it.
+            if not np.array_equal(np.searchsorted(links.key, entity * links.steps), start):
+                raise self._damaged("an entity's links are not where it says")
 
     def facts(self) -> Facts:
         """The facts, mapped: nothing is read before it is looked at, and nothing is checked."""
         subject, relation, other, time = (column.map() for column in self._columns)
-        return Facts(
+        facts = Facts(
             subject, relation, other, time,
             self.entities, self.relations, self.calendar, self.name,
         )  # fmt: skip
+        object.__setattr__(facts, "folder", self)
+        return facts
 
     def links(self) -> StoredLinks | None:
         """The index of links; None where its keys would not have fitted into 63 bits.

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports
-from metatkgr.graph.index import PairSteps, TemporalIndex
+from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.pairs import PairSteps
 from metatkgr.graph.ragged import expand_ranges
 
 __all__ = ["Frontier", "History", "novel_answers"]
@@ -68,7 +69,7 @@ class History:
     def last_links(self, queries: Queries) -> PairSteps:
         """Entities the asking entity was linked to by the asked relation, and when last."""
         entity, relation, time = self.columns(queries)
-        public = self.index.last_links(entity, relation, time)
+        public = self.index.pairs.last_links(entity, relation, time)
         question, own = self._own_supports(queries)
         same = self._own_relation[own] == relation[question]
         return self._with_own(public, question[same], own[same])
@@ -76,7 +77,7 @@ class History:
     def last_contacts(self, queries: Queries) -> PairSteps:
         """Entities the asking entity was linked to at all, in either direction, and when last."""
         entity, _, time = self.columns(queries)
-        public = self.index.last_contacts(entity, time)
+        public = self.index.pairs.last_contacts(entity, time)
         return self._with_own(public, *self._own_supports(queries))
 
     def _own_supports(self, queries: Queries) -> tuple[Tensor, Tensor]:
@@ -98,7 +99,7 @@ class History:
     def facts_before(self, queries: Queries) -> Tensor:
         """(Q,) number of public facts of the asked relation before the asked time."""
         _, relation, time = self.columns(queries)
-        return self.index.facts_before(relation, time)
+        return self.index.slots.facts_before(relation, time)
 
     def slot_counts(self, queries: Queries) -> Tensor:
         """How often each entity stood at the far end of the asked relation before the asked time.
@@ -109,7 +110,7 @@ class History:
             (Q, E) int64.
         """
         _, relation, time = self.columns(queries)
-        return self.index.slot_counts(relation, time)
+        return self.index.slots.counts(relation, time)
 
     def hop(self, start: Frontier, relation: Tensor, time: Tensor) -> Frontier:
         """Take one step from every entity of a frontier along distinct public links.
@@ -123,9 +124,10 @@ class History:
             Where the walks are now; the counts of walks that meet are added.
         """
         along, now = relation[start.question], time[start.question]
+        links = self.index.pairs.links_of(start.entity, along, now, _LARGEST_EXPANSION)
         parts = [
             _gather([Frontier(start.question[row], target, start.count[row])], self.entities)
-            for row, target in self.index.links_of(start.entity, along, now, _LARGEST_EXPANSION)
+            for row, target in links
         ]
         return _gather(parts, self.entities) if len(parts) > 1 else parts[0]
 
@@ -151,7 +153,7 @@ class History:
     def neighbours(self, entity: int, relation: int, time: int) -> Tensor:
         """(n,) distinct entities publicly linked by a relation before a time, ascending."""
         e, r, t = (torch.tensor([n], device=self.device) for n in (entity, relation, time))
-        parts = self.index.links_of(e, r, t, _LARGEST_EXPANSION)
+        parts = self.index.pairs.links_of(e, r, t, _LARGEST_EXPANSION)
         return torch.cat([target for _, target in parts]).sort().values
 
     def facts_of(
@@ -169,7 +171,7 @@ class History:
         Returns:
             (n, 3) directed relation, other end, step.
         """
-        rows = self.index.occurrences(entity, relation, target, time)
+        rows = self.index.pairs.occurrences(entity, relation, target, time)
         if own:
             mine = (self._own_entity == entity) & (self._own_time >= time)  # earlier: public
             columns = (self._own_relation, self._own_other, self._own_time)

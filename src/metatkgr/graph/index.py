@@ -1,9 +1,10 @@
 """The temporal index: who was linked to whom, and when, over facts to which facts are added.
 
 It has a base layer (``graph.layer``), which is made once and perhaps mapped from a folder, and
-perhaps a recent one, for facts that arrived since. Every look-up asks both and puts the answers
+perhaps recent ones, for facts that arrived since. Every look-up asks all and puts the answers
 together: to everyone who reads it, it is the index of all facts built anew. When the recent facts
-are no longer few, whoever owns them makes them part of the base (``forecasting.graph``).
+are no longer few, whoever owns them makes them part of the base (``forecasting.graph`` in memory,
+``data.ingest`` in a folder).
 
 The time bound of ``data.visibility`` is applied here, for samplers, histories and walks alike:
 every look-up takes a time and finds only links strictly before it. The one exception is
@@ -21,23 +22,17 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
+from metatkgr.data.folder import StoredLinks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.layer import LinkLayer, Neighbours, PairTimes, TimeOrder
-from metatkgr.graph.ragged import blocks_by_size, expand_ranges
+from metatkgr.graph.layer import LinkLayer, Neighbours, TimeOrder
+from metatkgr.graph.pairs import Pairs
+from metatkgr.graph.ragged import expand_ranges
+from metatkgr.graph.slots import Slots
 
-__all__ = [
-    "EntityFacts",
-    "LatestLinks",
-    "PairSteps",
-    "SlotTables",
-    "TemporalIndex",
-    "last_of_each",
-]
+__all__ = ["EntityFacts", "TemporalIndex"]
 
 _Ranges = Callable[[TimeOrder], tuple[Tensor, Tensor]]
 
-_LARGEST_EXPANSION = 1 << 22
-"""How many facts are looked at in one go; bounds memory."""
 _NEVER = 1 << 62
 """A step after all others."""
 
@@ -66,60 +61,12 @@ class EntityFacts:
         return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
 
-@dataclass(frozen=True, eq=False)
-class PairSteps:
-    """A sparse (Q, E) table: for some candidates of some queries, a step."""
-
-    question: Tensor
-    """(L,) row of the query."""
-    candidate: Tensor
-    """(L,) entity id; a (query, candidate) pair occurs once, unless something else is said."""
-    step: Tensor
-    """(L,) the step the evidence dates from."""
-
-
-@dataclass(frozen=True, eq=False)
-class LatestLinks:
-    """Distinct links that walks follow: from where they are (a row) to a target."""
-
-    row: Tensor
-    """(L,) which walk goes on, non-decreasing."""
-    relation: Tensor
-    target: Tensor
-    first: Tensor
-    """(L,) step at which the link began."""
-    last: Tensor
-    """(L,) step at which it was last seen."""
-
-    def kept(self, which: Tensor | slice) -> LatestLinks:
-        """Some of them."""
-        return LatestLinks(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
-
-    def shares(self, rows: int) -> Tensor:
-        """(L,) one part of as many as the row has links."""
-        return 1.0 / torch.bincount(self.row, minlength=rows)[self.row].double()
-
-
-@dataclass(frozen=True, eq=False)
-class SlotTables:
-    """How each entity has filled relation slots, for G distinct (relation, time) pairs."""
-
-    count: Tensor
-    """(G, E) how often."""
-    decayed: list[Tensor]
-    """(G, E) each: the same, a fact τ steps old counting 1/e, for each τ."""
-    last: Tensor
-    """(G, E) the last step; -1: never."""
-    row: Tensor
-    """(Q,) which of the G is a query's."""
-
-
 class TemporalIndex:
-    """Time-bounded look-ups over links, in one or two layers.
+    """Time-bounded look-ups over links, in one or a few layers.
 
     Args:
-        layers: the base, and perhaps recent facts. No fact is in both; the last one has the larger
-            vocabulary, with which the base's begins.
+        layers: the base, and perhaps recent facts. No fact is in two; each vocabulary begins with
+            the one before.
     """
 
     def __init__(self, layers: list[LinkLayer]) -> None:
@@ -137,14 +84,13 @@ class TemporalIndex:
     def of(cls, visible: VisibleFacts, *, device: torch.device | str = "cpu") -> Self:
         """The index of public facts; who asks again while it is in use gets the same layers."""
         device = torch.device(device)
-        base = visible.layers.get(str(device))
-        if base is None:
-            base = _layer(replace(visible, recent=None), visible.base, device)
-            visible.layers[str(device)] = base
-        if visible.recent is None:
-            return cls([base])
-        recent = VisibleFacts.of(visible.recent)
-        return cls([base, _layer(recent, visible.recent, device)])
+        layers = [
+            _shared_layer(visible, f"{device} {number}", part, stored, device)
+            for number, (part, stored) in enumerate(_base_parts(visible))
+        ]
+        if visible.recent is not None:
+            layers.append(_layer(VisibleFacts.of(visible.recent), None, device))
+        return cls(layers)
 
     @classmethod
     def of_supports(
@@ -172,7 +118,8 @@ class TemporalIndex:
     def _orders(self) -> list[TimeOrder]:
         """The layers by time; one of all, where a recent fact is older than some of the base."""
         orders = [layer.by_time for layer in self._layers]
-        if len(orders) > 1 and self._layers[1].first_step < self._layers[0].last_step:
+        ahead = zip(self._layers[1:], self._layers, strict=False)
+        if any(later.first_step < layer.last_step for later, layer in ahead):
             return [_merged(orders, self.entities, self.steps)]
         return orders
 
@@ -346,223 +293,17 @@ class TemporalIndex:
                 last = torch.maximum(last, torch.where(high > low, step, -1))
         return last
 
-    # By (source, relation, target): distinct links and their times.
-
-    def last_links(self, entity: Tensor, relation: Tensor, time: Tensor) -> PairSteps:
-        """Whom each entity was linked to by a relation before a time, and when last.
-
-        A pair may occur once for each layer.
-        """
-        return self._last(time, [layer.pairs.of_slot(entity, relation) for layer in self._layers])
-
-    def last_contacts(self, entity: Tensor, time: Tensor) -> PairSteps:
-        """Whom each entity was linked to at all before a time, and when last.
-
-        A pair may occur once for each relation and layer.
-        """
-        return self._last(time, [layer.pairs.of_entity(entity) for layer in self._layers])
-
-    def _last(self, time: Tensor, ranges: list[tuple[Tensor, Tensor]]) -> PairSteps:
-        columns = []
-        for layer, (low, high) in zip(self._layers, ranges, strict=True):
-            row, position = expand_ranges(low, high)
-            step = layer.pairs.last(position, time[row])
-            seen = step >= 0
-            row, position, step = row[seen], position[seen], step[seen]
-            columns.append((row, layer.pairs.target(position), step))
-        return PairSteps(*(torch.cat(column) for column in zip(*columns, strict=True)))
-
-    def last_step(self, slot: Tensor, target: Tensor, time: Tensor) -> Tensor:
-        """(L,) last step before a time at which links were seen; -1: never.
-
-        Args:
-            slot: (L,) ``source * 2R + relation``.
-            target: (L,).
-            time: (L,).
-        """
-        latest = torch.full_like(target, -1)
-        for layer in self._layers:
-            position, there = layer.pairs.find(slot, target)
-            if len(layer.pairs):
-                step = torch.where(there, layer.pairs.last(position, time), -1)
-                latest = torch.maximum(latest, step)
-        return latest
-
-    def occurrences(
-        self, entity: int, relation: int | None, target: int | None, time: int
-    ) -> Tensor:
-        """All facts of an entity before a time, perhaps only of a relation or with one other.
-
-        Returns:
-            (n, 3) directed relation, other end, step, in any order; a fact of the entity with
-            itself is seen from both ends.
-        """
-        parts = []
-        who = torch.tensor([entity], device=self.device)
-        for pairs in (layer.pairs for layer in self._layers):
-            low, high = (
-                pairs.of_entity(who)
-                if relation is None
-                else pairs.of_slot(who, torch.full_like(who, relation))
-            )
-            position = torch.arange(int(low), int(high), device=self.device)
-            if target is not None:
-                position = position[pairs.target(position) == target]
-            row, place = expand_ranges(pairs.start(position), pairs.start(position + 1))
-            link, step = pairs.link[position[row]], pairs.time[place].long()
-            columns = (link // pairs.entities % self.relations, link % pairs.entities, step)
-            parts.append(torch.stack(columns, dim=1)[step < time])
-        return torch.cat(parts)
-
-    def links_of(
-        self, entity: Tensor, relation: Tensor, time: Tensor, block: int
-    ) -> list[tuple[Tensor, Tensor]]:
-        """Distinct links by a relation that began before a time, in parts of bounded size.
-
-        Args:
-            entity: (N,) where they start.
-            relation: (N,) which they follow.
-            time: (N,) only links that first occurred before this step exist.
-            block: how many links may be looked at in one go.
-
-        Returns:
-            Parts, of (row of the entity, target), (L,) each; each link is in one of them.
-        """
-        slot, parts = entity * self.relations + relation, []
-        for number, layer in enumerate(self._layers):
-            low, high = layer.pairs.of_slot(entity, relation)
-            if number and not bool((high > low).any()):
-                continue
-            for rows in blocks_by_size(high - low, block):
-                row, position = expand_ranges(low[rows], high[rows])
-                row = row + (rows.start or 0)
-                exists = layer.pairs.first(position) < time[row]
-                row, position = row[exists], position[exists]
-                target = layer.pairs.target(position)
-                for earlier in self._layers[:number]:
-                    # A link is one, in however many layers it occurs.
-                    place, there = earlier.pairs.find(slot[row], target)
-                    if len(earlier.pairs):
-                        new = ~(there & (earlier.pairs.first(place) < time[row]))
-                        row, target = row[new], target[new]
-                parts.append((row, target))
-        return parts
-
-    def latest_links(
-        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
-    ) -> LatestLinks:
-        """The distinct links of entities that began last before a time.
-
-        Args:
-            entity: (N,) where walks are.
-            relation: (N,) what they follow; None: any.
-            time: (N,) only facts before it are seen.
-            most: how many links of each.
-        """
-        parts = []
-        for pairs, elsewhere in self._began:
-            row, position = pairs.latest(entity, relation, time, most + len(elsewhere))
-            if len(elsewhere):
-                kept = ~torch.isin(position, elsewhere)
-                row, position = last_of_each(most, row[kept], position[kept])
-            link = pairs.link[position]
-            slot, target = link // pairs.entities, link % pairs.entities
-            parts.append((row, slot, target, pairs.first(position)))
-        row, slot, target, first = (torch.cat(column) for column in zip(*parts, strict=True))
-        if len(parts) > 1:
-            # The last sort decides; the others between equal ones, as in one list of all.
-            order = torch.argsort(target, stable=True)
-            for column in (slot, first, row):
-                order = order[torch.argsort(column[order], stable=True)]
-            ordered = (column[order] for column in (row, slot, target, first))
-            row, slot, target, first = last_of_each(most, *ordered)
-        last = self.last_step(slot, target, time[row])
-        return LatestLinks(row, slot % self.relations, target, first, last)
+    # The other orders.
 
     @cached_property
-    def _began(self) -> list[tuple[PairTimes, Tensor]]:
-        """The distinct links of each layer; and which of them began in another layer, if any.
+    def pairs(self) -> Pairs:
+        """By (source, relation, target): distinct links and their times."""
+        return Pairs([layer.pairs for layer in self._layers], self.relations)
 
-        A link of both layers belongs to the one in which it began. That a recent fact is older
-        than the base's first one of the same link is rare, so the base keeps it and is told; the
-        recent layer is small, and made anew without those that it only repeats.
-        """
-        pairs = [layer.pairs for layer in self._layers]
-        nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
-        if len(pairs) == 1:
-            return [(pairs[0], nothing)]
-        base, recent = pairs
-        position = torch.arange(len(recent), device=self.device)
-        slot, target = recent.link // recent.entities, recent.link % recent.entities
-        place, there = base.find(slot, target)
-        earlier = there & (recent.first(position) < base.first(place))
-        return [(base, place[earlier]), (recent.some(~there | earlier), nothing)]
-
-    # By (relation, time): who filled a slot.
-
-    def facts_before(self, relation: Tensor, time: Tensor) -> Tensor:
-        """(Q,) number of facts of a relation before a time."""
-        ranges = (layer.slots.before(relation, time) for layer in self._layers)
-        return _sum([high - low for low, high in ranges])
-
-    def slot_counts(self, relation: Tensor, time: Tensor) -> Tensor:
-        """(Q, E) how often each entity stood at the far end of a relation before a time."""
-        asked, row = torch.unique(relation * self.steps + self._within(time), return_inverse=True)
-        relation, time = asked // self.steps, asked % self.steps
-        counts = torch.zeros(len(asked), self.entities, dtype=torch.int64, device=self.device)
-        for layer in self._layers:
-            start, stop = layer.slots.before(relation, time)
-            # A time continues where the previous one of the same relation ended.
-            same = relation[1:] == relation[:-1]
-            start[1:] = torch.where(same, stop[:-1], start[1:])
-            if len(asked) == 1:
-                # The far ends of one relation before one time lie side by side.
-                ends = layer.slots.fillers(int(relation[0]), int(start[0]), int(stop[0]))
-                counts[0] += torch.bincount(ends, minlength=self.entities)
-                continue
-            group, position = expand_ranges(start, stop)
-            cell = group * self.entities + layer.slots.filler(relation[group], position)
-            counts.view(-1).add_(torch.bincount(cell, minlength=counts.numel()))
-        for run in torch.unique_consecutive(relation, return_counts=True)[1].cumsum(0).tolist():
-            begin = int(torch.searchsorted(relation, relation[run - 1]))
-            if run - begin > 1:
-                torch.cumsum(counts[begin:run], 0, out=counts[begin:run])
-        return counts if len(row) == 1 else counts[row]
-
-    def slot_tables(self, relation: Tensor, time: Tensor, decays: tuple[float, ...]) -> SlotTables:
-        """Counts, decayed counts and last steps of every entity in each query's slot.
-
-        Args:
-            relation: (Q,) directed.
-            time: (Q,).
-            decays: τ of each decayed count.
-        """
-        moment, row = torch.unique(torch.stack([relation, time], 1), dim=0, return_inverse=True)
-        relation, now = moment[:, 0].contiguous(), moment[:, 1].contiguous()
-        shape = (len(moment), self.entities)
-        count = torch.zeros(shape, device=self.device)
-        # In double precision, so that the order in which facts are added does not show.
-        decayed = [torch.zeros(shape, dtype=torch.float64, device=self.device) for _ in decays]
-        last = torch.full(shape, -1, device=self.device)
-        for layer in self._layers:
-            start, stop = layer.slots.before(relation, now)
-            for rows in blocks_by_size(stop - start, _LARGEST_EXPANSION):
-                group, position = expand_ranges(start[rows], stop[rows])
-                group = group + rows.start
-                when = layer.slots.time[position].long()
-                age = (now[group] - when).float()
-                cell = group * self.entities + layer.slots.filler(relation[group], position)
-                count.view(-1).scatter_add_(0, cell, torch.ones_like(age))
-                for table, decay in zip(decayed, decays, strict=True):
-                    table.view(-1).scatter_add_(0, cell, (-age / decay).exp().double())
-                last.view(-1).scatter_reduce_(0, cell, when, "amax")
-        return SlotTables(count, [table.float() for table in decayed], last, row)
-
-    def _within(self, time: Tensor) -> Tensor:
-        """Times, clamped to those that the index can tell apart."""
-        return time.clamp(0, self.steps - 1)
-
-    # By (target, source): neighbours by any relation.
+    @cached_property
+    def slots(self) -> Slots:
+        """By (relation, time): who filled a slot."""
+        return Slots([layer.slots for layer in self._layers], self.entities, self.steps)
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -578,16 +319,54 @@ class TemporalIndex:
 GraphIndex = TemporalIndex
 
 
-def last_of_each(most: int, row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Columns without all but the last few of each row; ``row`` is ascending."""
-    place = torch.arange(len(row), device=row.device)
-    kept = torch.searchsorted(row, row, right=True) - place <= most
-    return tuple(column[kept] for column in (row, *others))
+def _base_parts(visible: VisibleFacts) -> list[tuple[VisibleFacts, StoredLinks | None]]:
+    """The public facts of the base; what a folder holds the links of apart from what it does not.
+
+    Appends to a folder leave its links as they are, until the new facts are no longer few.
+    """
+    base = replace(visible, recent=None)
+    folder = visible.base.folder
+    stored: StoredLinks | None = None
+    if folder is not None and visible.public is None:
+        stored = folder.links()
+    if stored is None or stored.facts == len(visible.base):
+        return [(base, stored)]
+    first, later = (
+        VisibleFacts.of(_rows(visible.base, rows))
+        for rows in (slice(stored.facts), slice(stored.facts, None))
+    )
+    return [(first, stored), (later, None)]
 
 
-def _layer(links: VisibleFacts, facts: Facts, device: torch.device) -> LinkLayer:
-    entities, relations = len(facts.entities), 2 * len(facts.relations)
-    return LinkLayer(links, entities=entities, relations=relations, device=device)
+def _rows(facts: Facts, rows: slice) -> Facts:
+    """Some facts, not copied."""
+    columns = (facts.subject, facts.relation, facts.object, facts.time)
+    subject, relation, object_, time = (column[rows] for column in columns)
+    return replace(facts, subject=subject, relation=relation, object=object_, time=time)
+
+
+def _shared_layer(
+    visible: VisibleFacts,
+    name: str,
+    part: VisibleFacts,
+    stored: StoredLinks | None,
+    device: torch.device,
+) -> LinkLayer:
+    """A layer of the base: the one that somebody uses already, or a new one."""
+    layer: LinkLayer | None = visible.layers.get(name)
+    if layer is None:
+        layer = visible.layers[name] = _layer(part, stored, device)
+    return layer
+
+
+def _layer(links: VisibleFacts, stored: StoredLinks | None, device: torch.device) -> LinkLayer:
+    return LinkLayer(
+        links,
+        entities=len(links.entities),
+        relations=2 * len(links.relations),
+        device=device,
+        stored=stored,
+    )
 
 
 def _merged(orders: list[TimeOrder], entities: int, steps: int) -> TimeOrder:

@@ -24,11 +24,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.facts import IntArray
+from metatkgr.data.folder import StoredLinks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges, pack
+from metatkgr.graph.pairs import PairTimes
+from metatkgr.graph.ragged import pack
+from metatkgr.graph.slots import SlotOrder
 
-__all__ = ["LinkLayer", "Neighbours", "PairTimes", "Slots", "TimeOrder"]
+__all__ = ["LinkLayer", "Neighbours", "TimeOrder"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +76,25 @@ class TimeOrder:
         first = torch.arange(entities + 1, device=device) * steps
         return cls(key, relation, target, torch.searchsorted(key, first), steps)
 
+    @classmethod
+    def mapped(cls, stored: StoredLinks, relations: int, device: torch.device) -> Self:
+        """Of links that a folder holds; nothing is read before it is looked at.
+
+        Args:
+            stored: perhaps written when there were fewer relations.
+            relations: 2R now.
+            device: where the columns are to be; they stay in the file on a CPU.
+        """
+        key, relation, target, start = (
+            torch.from_numpy(column).to(device)
+            for column in (stored.key, stored.relation, stored.target, stored.start)
+        )
+        if stored.relations != relations:
+            # The inverse of r is r + R, and R has grown.
+            more = (relations - stored.relations) // 2
+            relation = relation + more * (relation >= stored.relations // 2).int()
+        return cls(key, relation, target, start, stored.steps)
+
     def __len__(self) -> int:
         return len(self.key)
 
@@ -116,170 +138,6 @@ class TimeOrder:
             relation.masked_fill_(empty, 0),
             time.masked_fill_(empty, 0),
         )
-
-
-class PairTimes:
-    """Distinct links (u, r, v), each with the ascending steps at which it occurred.
-
-    Args:
-        links: source, directed relation, target and time, (D,) each, in time order.
-        entities: E.
-        relations: 2R.
-        device: where they live.
-    """
-
-    def __init__(
-        self,
-        links: tuple[IntArray, IntArray, IntArray, IntArray],
-        entities: int,
-        relations: int,
-        device: torch.device,
-    ) -> None:
-        self.entities, self.relations = entities, relations
-        source, relation, target, time = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in links
-        )
-        key = pack((source, entities), (relation, relations), (target, entities))
-        del source, relation, target
-        key, order = torch.sort(key, stable=True)
-        self.time = time[order].int()
-        """(D,) int32 steps, ascending within a link."""
-        self.link, count = torch.unique_consecutive(key, return_counts=True)
-        """(P,) int64 ``(source * 2R + relation) * E + target``, ascending."""
-        self.longest = int(count.max()) if len(count) else 0
-        start = torch.zeros(len(count) + 1, dtype=torch.int64, device=device)
-        torch.cumsum(count, 0, out=start[1:])
-        self._start = start.int() if len(time) < 2**31 else start
-
-    def some(self, mask: Tensor) -> PairTimes:
-        """Only the links of a (P,) mask, each with its first step alone."""
-        fewer = PairTimes.__new__(PairTimes)
-        fewer.entities, fewer.relations = self.entities, self.relations
-        fewer.link, fewer.time = self.link[mask], self.time[self._start[:-1].long()][mask]
-        fewer.longest = 1
-        fewer._start = torch.arange(len(fewer.link) + 1, device=self.link.device)
-        return fewer
-
-    def __len__(self) -> int:
-        return len(self.link)
-
-    def start(self, position: Tensor) -> Tensor:
-        """Where the steps of links begin in ``time``; of position p + 1, where those of p end."""
-        return self._start[position].long()
-
-    def first(self, position: Tensor) -> Tensor:
-        """The steps at which links occurred first."""
-        return self.time[self.start(position)].long()
-
-    def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """(Q,) first and last position, not included, of the links of entities by a relation."""
-        key = entity * self.relations + relation
-        # Who came later than this layer has no link in it; neither key is found.
-        low = torch.searchsorted(self.link, key * self.entities)
-        return low, torch.searchsorted(self.link, (key + 1) * self.entities)
-
-    def of_entity(self, entity: Tensor) -> tuple[Tensor, Tensor]:
-        """(Q,) the same for links by any relation."""
-        room = self.relations * self.entities
-        low = torch.searchsorted(self.link, entity * room)
-        return low, torch.searchsorted(self.link, (entity + 1) * room)
-
-    def target(self, position: Tensor) -> Tensor:
-        """The entities that links lead to."""
-        target: Tensor = self.link[position] % self.entities
-        return target
-
-    def find(self, slot: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions of links given as ``source * 2R + relation`` and target, and which are there.
-
-        A target that came later than this layer must not be taken for another one's: its number
-        has no room in the key.
-        """
-        if not len(self):
-            return torch.zeros_like(slot), torch.zeros_like(slot, dtype=torch.bool)
-        wanted = slot * self.entities + target
-        position = torch.searchsorted(self.link, wanted).clamp(max=len(self) - 1)
-        there: Tensor = (self.link[position] == wanted) & (target < self.entities)
-        return position, there
-
-    def last(self, position: Tensor, time: Tensor) -> Tensor:
-        """(L,) the last step before a time at which each link occurred; -1: none."""
-        begin, end = self.start(position), self.start(position + 1)
-        place = bisect_ranges(self.time, begin, end, time, self.longest)
-        step = self.time[(place - 1).clamp(min=0)].long() if len(self) else place
-        return torch.where(place > begin, step, -1)
-
-    @cached_property
-    def since_by_slot(self) -> tuple[Tensor, Tensor, int]:
-        """Links of each (source, relation) by their first step; see :meth:`latest`."""
-        return self._since(self.link // self.entities)
-
-    @cached_property
-    def since_by_entity(self) -> tuple[Tensor, Tensor, int]:
-        """Links of each source by their first step."""
-        return self._since(self.link // (self.entities * self.relations))
-
-    def _since(self, group: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Positions of the links by (group, first step), their first steps, the largest group."""
-        first = self.time[self._start[:-1].long()]
-        steps = int(first.max()) + 1 if len(first) else 1
-        order = torch.sort(group * steps + first, stable=True).indices
-        _, count = torch.unique_consecutive(group, return_counts=True)
-        largest = int(count.max()) if len(count) else 0
-        return order.int() if len(order) < 2**31 else order, first[order], largest
-
-    def latest(
-        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
-    ) -> tuple[Tensor, Tensor]:
-        """Of each entity, the links (by r, or by any relation) that began last before a time.
-
-        Returns:
-            row: (L,) of the entities, non-decreasing.
-            position: (L,) of the links; of a row in the order of their first steps, and of equal
-                ones in the order of relation and target.
-        """
-        order, first, largest = self.since_by_entity if relation is None else self.since_by_slot
-        low, high = self.of_entity(entity) if relation is None else self.of_slot(entity, relation)
-        high = bisect_ranges(first, low, high, time, largest)
-        row, place = expand_ranges(torch.maximum(low, high - most), high)
-        return row, order[place].long()
-
-
-class Slots:
-    """Facts by (relation, time): who stood at either end of a relation, and when.
-
-    Args:
-        facts: in time order.
-        device: where the columns live.
-    """
-
-    def __init__(self, facts: Facts, device: torch.device) -> None:
-        self.relations = len(facts.relations)
-        columns = (facts.relation, facts.subject, facts.object, facts.time)
-        relation, subject, object_, time = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in columns
-        )
-        relation, order = torch.sort(relation, stable=True)
-        self._ends = torch.stack([object_[order], subject[order]])  # (2, N)
-        self.time = time[order]
-        """(N,) int32 steps, ascending within a relation."""
-        kinds = torch.arange(self.relations + 1, dtype=relation.dtype, device=device)
-        self._start = torch.searchsorted(relation, kinds)
-        self._longest = int(self._start.diff().max()) if self.relations else 0
-
-    def before(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """(Q,) where the facts of directed relations before a time lie."""
-        kind = relation % self.relations
-        low, high = self._start[kind], self._start[kind + 1]
-        return low, bisect_ranges(self.time, low, high, time, self._longest)
-
-    def filler(self, relation: Tensor, position: Tensor) -> Tensor:
-        """(L,) who stood at the far end of a directed relation, in facts by their positions."""
-        return self._ends[(relation >= self.relations).long(), position].long()
-
-    def fillers(self, relation: int, low: int, high: int) -> Tensor:
-        """The same for a range of facts of one directed relation."""
-        return self._ends[int(relation >= self.relations), low:high].long()
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,6 +209,7 @@ class LinkLayer:
         entities: E.
         relations: 2R.
         device: where the orders live.
+        stored: the same links by time, where a folder holds them.
     """
 
     def __init__(
@@ -360,8 +219,9 @@ class LinkLayer:
         entities: int,
         relations: int,
         device: torch.device,
+        stored: StoredLinks | None = None,
     ) -> None:
-        self._links = links
+        self._links, self._stored = links, stored
         self.entities, self.relations, self.device = entities, relations, device
         time = links.time_range()
         self.first_step, self.last_step = time if time else (0, 0)
@@ -374,7 +234,9 @@ class LinkLayer:
 
     @cached_property
     def by_time(self) -> TimeOrder:
-        """Links by (source, time)."""
+        """Links by (source, time); mapped, where the folder of the facts holds them."""
+        if self._stored is not None:
+            return TimeOrder.mapped(self._stored, self.relations, self.device)
         columns = self._links.directed()
         return TimeOrder.of(columns, self.entities, self.relations, self.steps, self.device)
 
@@ -384,10 +246,10 @@ class LinkLayer:
         return PairTimes(self._links.directed(), self.entities, self.relations, self.device)
 
     @cached_property
-    def slots(self) -> Slots:
+    def slots(self) -> SlotOrder:
         """Facts by (relation, time)."""
         assert isinstance(self._links, VisibleFacts)
-        return Slots(self._links.facts(), self.device)
+        return SlotOrder(self._links.facts(), self.device)
 
     @cached_property
     def neighbours(self) -> Neighbours:

@@ -24,8 +24,9 @@ from torch import Tensor
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import History
-from metatkgr.graph.index import PairSteps, TemporalIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Transitions
+from metatkgr.graph.pairs import PairSteps
 from metatkgr.models.base import Clue, Explains, Graded, Model, register
 from metatkgr.models.common.rule_reasons import rule_reasons
 from metatkgr.settings import NoSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import Appended, append
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.mapped import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import SAMPLERS
-from metatkgr.graph.stored import open_index
 
 NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
 NAMED = ReadOptions(name="events")
@@ -51,8 +51,9 @@ def check_facts(ours: Facts, theirs: Facts) -> None:
 def check_index(folder: Path) -> None:
     """The index of a folder answers as one that is made of its facts in memory."""
     store = FactFolder(folder)
-    facts, ours = store.facts(), open_index(store)
-    theirs = GraphIndex.of(VisibleFacts.of(facts))
+    facts = store.facts()
+    ours = TemporalIndex.of(VisibleFacts.of(facts))
+    theirs = TemporalIndex.of(VisibleFacts.of(replace(facts)))  # a copy knows no folder
     assert (len(ours), ours.entities, ours.relations) == (
         len(theirs),
         theirs.entities,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import ingest
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.graph.mapped import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from references import graphs
 
 FACT = ("subject", "relation", "object", "time")
@@ -134,10 +135,10 @@ def test_the_links_are_those_of_the_index_in_memory(
     (place / "facts.csv").write_text("\n".join(["s,r,o,t", *lines]) + "\n")
     ingest([place / "facts.csv"], place / "facts", rows=rows)
     folder = FactFolder(place / "facts")
-    ours, theirs = folder.links(), GraphIndex.of(VisibleFacts.of(folder.facts()))
+    ours, theirs = folder.links(), TemporalIndex.of(VisibleFacts.of(replace(folder.facts())))
     assert ours is not None
     for name in ("key", "relation", "target", "start"):
-        assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
+        assert np.array_equal(getattr(ours, name), getattr(theirs.by_time, name)), name
     assert (ours.entities, ours.relations, ours.steps, ours.facts) == (
         theirs.entities,
         theirs.relations,

@@ -145,7 +145,7 @@ class Reader:
         known = self.co_occurrence[past.relation, relation[past.row]]
         co_occurrence = torch.full(shape, least, device=self.device).view(-1)
         co_occurrence = co_occurrence.scatter_reduce_(0, cell, known, "amax")
-        slots = self.index.slot_tables(relation, time, DECAYS)
+        slots = self.index.slots.tables(relation, time, DECAYS)
         near, far = self.pagerank.shares_within(queries, (3, self.pagerank.steps))
         walks = torch.zeros(shape, device=self.device)
         ends = self.history.walks(queries)

@@ -23,7 +23,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metatkgr.graph.index import EntityFacts, LatestLinks, TemporalIndex, last_of_each
+from metatkgr.graph.index import EntityFacts, TemporalIndex
+from metatkgr.graph.pairs import LatestLinks, last_of_each
 from metatkgr.graph.ragged import blocks_by_size, pack
 
 __all__ = ["latest_of_facts", "peer_walks"]
@@ -88,7 +89,7 @@ def peer_walks(
 
     weight = own.shares(len(entity))
     follow = None if partners else back(own.relation)
-    second = index.latest_links(own.target, follow, time[own.row], branches)
+    second = index.pairs.latest_links(own.target, follow, time[own.row], branches)
     second = second.kept(second.target != entity[own.row[second.row]])
     question = own.row[second.row]
     weight = weight[second.row] * second.shares(len(own.row))
@@ -98,7 +99,7 @@ def peer_walks(
     room = torch.full_like(question, branches)
     for rows in blocks_by_size(room, _LARGEST_EXPANSION):
         now = time[question[rows]]
-        third = index.latest_links(second.target[rows], follow[rows], now, branches)
+        third = index.pairs.latest_links(second.target[rows], follow[rows], now, branches)
         before = second.row[rows][third.row]
         turned = third.target == own.target[before]
         if not partners:

@@ -1,0 +1,353 @@
+"""Distinct links (source, relation, target) with their times: repeats, contacts, walks.
+
+:class:`PairTimes` holds those of one layer, :class:`Pairs` puts the layers of an index together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metatkgr.data.facts import IntArray
+from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges, pack
+
+__all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
+
+
+@dataclass(frozen=True, eq=False)
+class PairSteps:
+    """A sparse (Q, E) table: for some candidates of some queries, a step."""
+
+    question: Tensor
+    """(L,) row of the query."""
+    candidate: Tensor
+    """(L,) entity id; a (query, candidate) pair occurs once, unless something else is said."""
+    step: Tensor
+    """(L,) the step the evidence dates from."""
+
+
+@dataclass(frozen=True, eq=False)
+class LatestLinks:
+    """Distinct links that walks follow: from where they are (a row) to a target."""
+
+    row: Tensor
+    """(L,) which walk goes on, non-decreasing."""
+    relation: Tensor
+    target: Tensor
+    first: Tensor
+    """(L,) step at which the link began."""
+    last: Tensor
+    """(L,) step at which it was last seen."""
+
+    def kept(self, which: Tensor | slice) -> LatestLinks:
+        """Some of them."""
+        return LatestLinks(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+
+    def shares(self, rows: int) -> Tensor:
+        """(L,) one part of as many as the row has links."""
+        return 1.0 / torch.bincount(self.row, minlength=rows)[self.row].double()
+
+
+class PairTimes:
+    """Distinct links (u, r, v), each with the ascending steps at which it occurred.
+
+    Args:
+        links: source, directed relation, target and time, (D,) each, in time order.
+        entities: E.
+        relations: 2R.
+        device: where they live.
+    """
+
+    def __init__(
+        self,
+        links: tuple[IntArray, IntArray, IntArray, IntArray],
+        entities: int,
+        relations: int,
+        device: torch.device,
+    ) -> None:
+        self.entities, self.relations = entities, relations
+        source, relation, target, time = (
+            torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in links
+        )
+        key = pack((source, entities), (relation, relations), (target, entities))
+        del source, relation, target
+        key, order = torch.sort(key, stable=True)
+        self.time = time[order].int()
+        """(D,) int32 steps, ascending within a link."""
+        self.link, count = torch.unique_consecutive(key, return_counts=True)
+        """(P,) int64 ``(source * 2R + relation) * E + target``, ascending."""
+        self.longest = int(count.max()) if len(count) else 0
+        start = torch.zeros(len(count) + 1, dtype=torch.int64, device=device)
+        torch.cumsum(count, 0, out=start[1:])
+        self._start = start.int() if len(time) < 2**31 else start
+
+    def some(self, mask: Tensor) -> PairTimes:
+        """Only the links of a (P,) mask, each with its first step alone."""
+        fewer = PairTimes.__new__(PairTimes)
+        fewer.entities, fewer.relations = self.entities, self.relations
+        fewer.link, fewer.time = self.link[mask], self.time[self._start[:-1].long()][mask]
+        fewer.longest = 1
+        fewer._start = torch.arange(len(fewer.link) + 1, device=self.link.device)
+        return fewer
+
+    def __len__(self) -> int:
+        return len(self.link)
+
+    def start(self, position: Tensor) -> Tensor:
+        """Where the steps of links begin in ``time``; of position p + 1, where those of p end."""
+        return self._start[position].long()
+
+    def first(self, position: Tensor) -> Tensor:
+        """The steps at which links occurred first."""
+        return self.time[self.start(position)].long()
+
+    def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) first and last position, not included, of the links of entities by a relation."""
+        key = entity * self.relations + relation
+        # Who came later than this layer has no link in it; neither key is found.
+        low = torch.searchsorted(self.link, key * self.entities)
+        return low, torch.searchsorted(self.link, (key + 1) * self.entities)
+
+    def of_entity(self, entity: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) the same for links by any relation."""
+        room = self.relations * self.entities
+        low = torch.searchsorted(self.link, entity * room)
+        return low, torch.searchsorted(self.link, (entity + 1) * room)
+
+    def target(self, position: Tensor) -> Tensor:
+        """The entities that links lead to."""
+        target: Tensor = self.link[position] % self.entities
+        return target
+
+    def find(self, slot: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions of links given as ``source * 2R + relation`` and target, and which are there.
+
+        A target that came later than this layer must not be taken for another one's: its number
+        has no room in the key.
+        """
+        if not len(self):
+            return torch.zeros_like(slot), torch.zeros_like(slot, dtype=torch.bool)
+        wanted = slot * self.entities + target
+        position = torch.searchsorted(self.link, wanted).clamp(max=len(self) - 1)
+        there: Tensor = (self.link[position] == wanted) & (target < self.entities)
+        return position, there
+
+    def last(self, position: Tensor, time: Tensor) -> Tensor:
+        """(L,) the last step before a time at which each link occurred; -1: none."""
+        begin, end = self.start(position), self.start(position + 1)
+        place = bisect_ranges(self.time, begin, end, time, self.longest)
+        step = self.time[(place - 1).clamp(min=0)].long() if len(self) else place
+        return torch.where(place > begin, step, -1)
+
+    @cached_property
+    def since_by_slot(self) -> tuple[Tensor, Tensor, int]:
+        """Links of each (source, relation) by their first step; see :meth:`latest`."""
+        return self._since(self.link // self.entities)
+
+    @cached_property
+    def since_by_entity(self) -> tuple[Tensor, Tensor, int]:
+        """Links of each source by their first step."""
+        return self._since(self.link // (self.entities * self.relations))
+
+    def _since(self, group: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Positions of the links by (group, first step), their first steps, the largest group."""
+        first = self.time[self._start[:-1].long()]
+        steps = int(first.max()) + 1 if len(first) else 1
+        order = torch.sort(group * steps + first, stable=True).indices
+        _, count = torch.unique_consecutive(group, return_counts=True)
+        largest = int(count.max()) if len(count) else 0
+        return order.int() if len(order) < 2**31 else order, first[order], largest
+
+    def latest(
+        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
+    ) -> tuple[Tensor, Tensor]:
+        """Of each entity, the links (by r, or by any relation) that began last before a time.
+
+        Returns:
+            row: (L,) of the entities, non-decreasing.
+            position: (L,) of the links; of a row in the order of their first steps, and of equal
+                ones in the order of relation and target.
+        """
+        order, first, largest = self.since_by_entity if relation is None else self.since_by_slot
+        low, high = self.of_entity(entity) if relation is None else self.of_slot(entity, relation)
+        high = bisect_ranges(first, low, high, time, largest)
+        row, place = expand_ranges(torch.maximum(low, high - most), high)
+        return row, order[place].long()
+
+
+class Pairs:
+    """Time-bounded look-ups over the distinct links of all layers of an index.
+
+    Args:
+        layers: those of each layer.
+        relations: 2R.
+    """
+
+    def __init__(self, layers: list[PairTimes], relations: int) -> None:
+        self._layers, self.relations = layers, relations
+        self.device = layers[0].link.device
+
+    def last_links(self, entity: Tensor, relation: Tensor, time: Tensor) -> PairSteps:
+        """Whom each entity was linked to by a relation before a time, and when last.
+
+        A pair may occur once for each layer.
+        """
+        return self._last(time, [pairs.of_slot(entity, relation) for pairs in self._layers])
+
+    def last_contacts(self, entity: Tensor, time: Tensor) -> PairSteps:
+        """Whom each entity was linked to at all before a time, and when last.
+
+        A pair may occur once for each relation and layer.
+        """
+        return self._last(time, [pairs.of_entity(entity) for pairs in self._layers])
+
+    def _last(self, time: Tensor, ranges: list[tuple[Tensor, Tensor]]) -> PairSteps:
+        columns = []
+        for pairs, (low, high) in zip(self._layers, ranges, strict=True):
+            row, position = expand_ranges(low, high)
+            step = pairs.last(position, time[row])
+            seen = step >= 0
+            row, position, step = row[seen], position[seen], step[seen]
+            columns.append((row, pairs.target(position), step))
+        return PairSteps(*(torch.cat(column) for column in zip(*columns, strict=True)))
+
+    def last_step(self, slot: Tensor, target: Tensor, time: Tensor) -> Tensor:
+        """(L,) last step before a time at which links were seen; -1: never.
+
+        Args:
+            slot: (L,) ``source * 2R + relation``.
+            target: (L,).
+            time: (L,).
+        """
+        latest = torch.full_like(target, -1)
+        for pairs in self._layers:
+            position, there = pairs.find(slot, target)
+            if len(pairs):
+                step = torch.where(there, pairs.last(position, time), -1)
+                latest = torch.maximum(latest, step)
+        return latest
+
+    def occurrences(
+        self, entity: int, relation: int | None, target: int | None, time: int
+    ) -> Tensor:
+        """All facts of an entity before a time, perhaps only of a relation or with one other.
+
+        Returns:
+            (n, 3) directed relation, other end, step, in any order; a fact of the entity with
+            itself is seen from both ends.
+        """
+        parts = []
+        who = torch.tensor([entity], device=self.device)
+        for pairs in self._layers:
+            low, high = (
+                pairs.of_entity(who)
+                if relation is None
+                else pairs.of_slot(who, torch.full_like(who, relation))
+            )
+            position = torch.arange(int(low), int(high), device=self.device)
+            if target is not None:
+                position = position[pairs.target(position) == target]
+            row, place = expand_ranges(pairs.start(position), pairs.start(position + 1))
+            link, step = pairs.link[position[row]], pairs.time[place].long()
+            columns = (link // pairs.entities % self.relations, link % pairs.entities, step)
+            parts.append(torch.stack(columns, dim=1)[step < time])
+        return torch.cat(parts)
+
+    def links_of(
+        self, entity: Tensor, relation: Tensor, time: Tensor, block: int
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Distinct links by a relation that began before a time, in parts of bounded size.
+
+        Args:
+            entity: (N,) where they start.
+            relation: (N,) which they follow.
+            time: (N,) only links that first occurred before this step exist.
+            block: how many links may be looked at in one go.
+
+        Returns:
+            Parts, of (row of the entity, target), (L,) each; each link is in one of them.
+        """
+        slot, parts = entity * self.relations + relation, []
+        for number, pairs in enumerate(self._layers):
+            low, high = pairs.of_slot(entity, relation)
+            if number and not bool((high > low).any()):
+                continue
+            for rows in blocks_by_size(high - low, block):
+                row, position = expand_ranges(low[rows], high[rows])
+                row = row + (rows.start or 0)
+                exists = pairs.first(position) < time[row]
+                row, position = row[exists], position[exists]
+                target = pairs.target(position)
+                for earlier in self._layers[:number]:
+                    # A link is one, in however many layers it occurs.
+                    place, there = earlier.find(slot[row], target)
+                    if len(earlier):
+                        new = ~(there & (earlier.first(place) < time[row]))
+                        row, target = row[new], target[new]
+                parts.append((row, target))
+        return parts
+
+    def latest_links(
+        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
+    ) -> LatestLinks:
+        """The distinct links of entities that began last before a time.
+
+        Args:
+            entity: (N,) where walks are.
+            relation: (N,) what they follow; None: any.
+            time: (N,) only facts before it are seen.
+            most: how many links of each.
+        """
+        parts = []
+        for pairs, elsewhere in self._began:
+            row, position = pairs.latest(entity, relation, time, most + len(elsewhere))
+            if len(elsewhere):
+                kept = ~torch.isin(position, elsewhere)
+                row, position = last_of_each(most, row[kept], position[kept])
+            link = pairs.link[position]
+            slot, target = link // pairs.entities, link % pairs.entities
+            parts.append((row, slot, target, pairs.first(position)))
+        row, slot, target, first = (torch.cat(column) for column in zip(*parts, strict=True))
+        if len(parts) > 1:
+            # The last sort decides; the others between equal ones, as in one list of all.
+            order = torch.argsort(target, stable=True)
+            for column in (slot, first, row):
+                order = order[torch.argsort(column[order], stable=True)]
+            ordered = (column[order] for column in (row, slot, target, first))
+            row, slot, target, first = last_of_each(most, *ordered)
+        last = self.last_step(slot, target, time[row])
+        return LatestLinks(row, slot % self.relations, target, first, last)
+
+    @cached_property
+    def _began(self) -> list[tuple[PairTimes, Tensor]]:
+        """The distinct links of each layer; and which of them began in another layer, if any.
+
+        A link of several layers belongs to the one in which it began. That a recent fact is older
+        than the base's first one of the same link is rare, so the base keeps it and is told; later
+        layers are small, and made anew without the links that they only repeat.
+        """
+        parts = [(self._layers[0], torch.zeros(0, dtype=torch.int64, device=self.device))]
+        for pairs in self._layers[1:]:
+            pairs = pairs
+            position = torch.arange(len(pairs), device=self.device)
+            slot, target = pairs.link // pairs.entities, pairs.link % pairs.entities
+            new = torch.ones_like(position, dtype=torch.bool)
+            for number, (other, elsewhere) in enumerate(parts):
+                place, there = other.find(slot, target)
+                if len(other):
+                    earlier = there & (pairs.first(position) < other.first(place))
+                    parts[number] = other, torch.cat([elsewhere, place[earlier]])
+                    new &= ~there | earlier
+            parts.append((pairs.some(new), parts[0][1][:0]))
+        return parts
+
+
+def last_of_each(most: int, row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """Columns without all but the last few of each row; ``row`` is ascending."""
+    place = torch.arange(len(row), device=row.device)
+    kept = torch.searchsorted(row, row, right=True) - place <= most
+    return tuple(column[kept] for column in (row, *others))

@@ -1,0 +1,151 @@
+"""Relation slots: who stood at either end of a relation, how often and when.
+
+:class:`SlotOrder` holds the facts of one layer by (relation, time), :class:`Slots` puts the layers
+of an index together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metatkgr.data.facts import Facts
+from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges
+
+__all__ = ["SlotOrder", "SlotTables", "Slots"]
+
+_LARGEST_EXPANSION = 1 << 22
+"""How many facts are looked at in one go; bounds memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class SlotTables:
+    """How each entity has filled relation slots, for G distinct (relation, time) pairs."""
+
+    count: Tensor
+    """(G, E) how often."""
+    decayed: list[Tensor]
+    """(G, E) each: the same, a fact τ steps old counting 1/e, for each τ."""
+    last: Tensor
+    """(G, E) the last step; -1: never."""
+    row: Tensor
+    """(Q,) which of the G is a query's."""
+
+
+class SlotOrder:
+    """Facts by (relation, time): who stood at either end of a relation, and when.
+
+    Args:
+        facts: in time order.
+        device: where the columns live.
+    """
+
+    def __init__(self, facts: Facts, device: torch.device) -> None:
+        self.relations = len(facts.relations)
+        columns = (facts.relation, facts.subject, facts.object, facts.time)
+        relation, subject, object_, time = (
+            torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in columns
+        )
+        relation, order = torch.sort(relation, stable=True)
+        self._ends = torch.stack([object_[order], subject[order]])  # (2, N)
+        self.time = time[order]
+        """(N,) int32 steps, ascending within a relation."""
+        kinds = torch.arange(self.relations + 1, dtype=relation.dtype, device=device)
+        self._start = torch.searchsorted(relation, kinds)
+        self._longest = int(self._start.diff().max()) if self.relations else 0
+
+    def before(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) where the facts of directed relations before a time lie."""
+        kind = relation % self.relations
+        low, high = self._start[kind], self._start[kind + 1]
+        return low, bisect_ranges(self.time, low, high, time, self._longest)
+
+    def filler(self, relation: Tensor, position: Tensor) -> Tensor:
+        """(L,) who stood at the far end of a directed relation, in facts by their positions."""
+        return self._ends[(relation >= self.relations).long(), position].long()
+
+    def fillers(self, relation: int, low: int, high: int) -> Tensor:
+        """The same for a range of facts of one directed relation."""
+        return self._ends[int(relation >= self.relations), low:high].long()
+
+
+class Slots:
+    """Time-bounded look-ups over the slots of all layers of an index.
+
+    Args:
+        layers: those of each layer.
+        entities: E of the index.
+        steps: of the index, one more than the last.
+    """
+
+    def __init__(self, layers: list[SlotOrder], entities: int, steps: int) -> None:
+        self._layers, self.entities, self.steps = layers, entities, steps
+        self.device = layers[0].time.device
+
+    def facts_before(self, relation: Tensor, time: Tensor) -> Tensor:
+        """(Q,) number of facts of a relation before a time."""
+        count = torch.zeros_like(relation)
+        for slots in self._layers:
+            low, high = slots.before(relation, time)
+            count += high - low
+        return count
+
+    def counts(self, relation: Tensor, time: Tensor) -> Tensor:
+        """(Q, E) how often each entity stood at the far end of a relation before a time."""
+        asked, row = torch.unique(relation * self.steps + self._within(time), return_inverse=True)
+        relation, time = asked // self.steps, asked % self.steps
+        counts = torch.zeros(len(asked), self.entities, dtype=torch.int64, device=self.device)
+        for slots in self._layers:
+            start, stop = slots.before(relation, time)
+            # A time continues where the previous one of the same relation ended.
+            same = relation[1:] == relation[:-1]
+            start[1:] = torch.where(same, stop[:-1], start[1:])
+            if len(asked) == 1:
+                # The far ends of one relation before one time lie side by side.
+                ends = slots.fillers(int(relation[0]), int(start[0]), int(stop[0]))
+                counts[0] += torch.bincount(ends, minlength=self.entities)
+                continue
+            group, position = expand_ranges(start, stop)
+            cell = group * self.entities + slots.filler(relation[group], position)
+            counts.view(-1).add_(torch.bincount(cell, minlength=counts.numel()))
+        for run in torch.unique_consecutive(relation, return_counts=True)[1].cumsum(0).tolist():
+            begin = int(torch.searchsorted(relation, relation[run - 1]))
+            if run - begin > 1:
+                torch.cumsum(counts[begin:run], 0, out=counts[begin:run])
+        return counts if len(row) == 1 else counts[row]
+
+    def tables(self, relation: Tensor, time: Tensor, decays: tuple[float, ...]) -> SlotTables:
+        """Counts, decayed counts and last steps of every entity in each query's slot.
+
+        Args:
+            relation: (Q,) directed.
+            time: (Q,).
+            decays: τ of each decayed count.
+        """
+        moment, row = torch.unique(torch.stack([relation, time], 1), dim=0, return_inverse=True)
+        relation, now = moment[:, 0].contiguous(), moment[:, 1].contiguous()
+        shape = (len(moment), self.entities)
+        count = torch.zeros(shape, device=self.device)
+        # In double precision, so that the order in which facts are added does not show.
+        decayed = [torch.zeros(shape, dtype=torch.float64, device=self.device) for _ in decays]
+        last = torch.full(shape, -1, device=self.device)
+        for slots in self._layers:
+            start, stop = slots.before(relation, now)
+            for rows in blocks_by_size(stop - start, _LARGEST_EXPANSION):
+                group, position = expand_ranges(start[rows], stop[rows])
+                group = group + rows.start
+                when = slots.time[position].long()
+                age = (now[group] - when).float()
+                cell = group * self.entities + slots.filler(relation[group], position)
+                count.view(-1).scatter_add_(0, cell, torch.ones_like(age))
+                for table, decay in zip(decayed, decays, strict=True):
+                    table.view(-1).scatter_add_(0, cell, (-age / decay).exp().double())
+                last.view(-1).scatter_reduce_(0, cell, when, "amax")
+        return SlotTables(count, [table.float() for table in decayed], last, row)
+
+    def _within(self, time: Tensor) -> Tensor:
+        """Times, clamped to those that the index can tell apart."""
+        return time.clamp(0, self.steps - 1)
