@@ -241,7 +241,7 @@ def test_batched_adaptation_equals_a_loop_over_tasks_and_so_does_its_gradient() 
     parameters = {key: value.requires_grad_() for key, value in weights().items()}
     facts, intervals, entities = support(parameters)
     own = parameters["entity"][torch.tensor(entities)]
-    fast, moved = adapt(parameters, own, facts, parameters, intervals=intervals, learning_rate=RATE)
+    fast, moved = adapt(parameters, own, facts, intervals=intervals, learning_rate=RATE)
     total, expected_total = torch.zeros(()), torch.zeros(())
     for task, entity in enumerate(entities):
         expected, expected_own = looped(parameters, facts, entity, task, intervals)
@@ -265,9 +265,7 @@ def test_a_task_without_facts_stays_as_it_is() -> None:
     facts, intervals, entities = support(parameters)
     nothing = facts._replace(mask=torch.zeros_like(facts.mask))
     own = parameters["entity"][torch.tensor(entities)]
-    fast, moved = adapt(
-        parameters, own, nothing, parameters, intervals=intervals, learning_rate=RATE
-    )
+    fast, moved = adapt(parameters, own, nothing, intervals=intervals, learning_rate=RATE)
     close(moved, own)
     for key, value in shared(parameters).items():
         close(fast[key], value.expand_as(fast[key]))

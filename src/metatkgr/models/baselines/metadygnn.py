@@ -103,10 +103,9 @@ def in_intervals(facts: PaddedFacts, intervals: int) -> tuple[PaddedFacts, int]:
 
 
 def adapt(
-    network: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
     own: Tensor,
     support: SupportFacts,
-    tables: Mapping[str, Tensor],
     *,
     intervals: int,
     learning_rate: float,
@@ -115,10 +114,9 @@ def adapt(
     """Fast weights of T tasks.
 
     Args:
-        network: ``encoder.*``, shared; other keys are ignored.
+        weights: ``encoder.*``, shared; ``entity`` (E, d) and ``relation`` (R, d).
         own: (T, d) the entities' own vectors.
         support: their facts, (T, F).
-        tables: ``entity`` (E, d) and ``relation`` (R, d).
         intervals: M; divides F.
         learning_rate: η.
         second_order: whether the result keeps the gradients' own derivatives.
@@ -132,16 +130,16 @@ def adapt(
     pieces = support.each(lambda x: x.reshape(tasks * intervals, -1, *x.shape[2:]))
     fast = {
         key: value.expand(tasks * intervals, *value.shape[1:])
-        for key, value in shared(network).items()
+        for key, value in shared(weights).items()
     }
     start = own.repeat_interleave(intervals, 0)
-    fast = step(fast, lambda values: support_loss(values, start, pieces, tables))
+    fast = step(fast, lambda values: support_loss(values, start, pieces, weights))
     if not start.requires_grad:
         # What the node step takes from the network must be derived also where tables are fixed.
         start = start.detach().requires_grad_()
-    node = step({"own": start}, lambda value: support_loss(fast, value["own"], pieces, tables))
+    node = step({"own": start}, lambda value: support_loss(fast, value["own"], pieces, weights))
     whole = support.each(lambda x: x.repeat_interleave(intervals, 0))
-    explained = support_loss(fast, node["own"], whole, tables).view(tasks, intervals)
+    explained = support_loss(fast, node["own"], whole, weights).view(tasks, intervals)
     there = pieces.mask.any(1).view(tasks, intervals)
     # Of a task without any fact all intervals count alike; nothing has moved in them.
     there = there | ~there.any(1, keepdim=True)
@@ -281,14 +279,9 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
         facts = SupportFacts.of(support, tree, near, self.relation)
         constant = {key: value.detach() for key, value in self.weights.items()}
         own = constant["entity"][entity.to(self.device)]
+        rate = self.settings.inner_rate
         fast, after = adapt(
-            constant,
-            own,
-            facts,
-            constant,
-            intervals=intervals,
-            learning_rate=self.settings.inner_rate,
-            second_order=False,
+            constant, own, facts, intervals=intervals, learning_rate=rate, second_order=False
         )
         return fast, after - own
 
@@ -361,15 +354,9 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
         width = support.mask.shape[1]
         roots_of_support = tree.each(lambda column: column[:, :width])
         facts = SupportFacts.of(support, roots_of_support, near, weights["relation"])
-        own = weights["entity"][who[:, 0]]
+        own, rate, exact = weights["entity"][who[:, 0]], settings.inner_rate, settings.second_order
         fast, own = adapt(
-            weights,
-            own,
-            facts,
-            weights,
-            intervals=intervals,
-            learning_rate=settings.inner_rate,
-            second_order=settings.second_order,
+            weights, own, facts, intervals=intervals, learning_rate=rate, second_order=exact
         )
         start = own.unsqueeze(1).expand(-1, who.shape[1], -1)
         vector = encode(fast, weights, tree.each(lambda column: column[:, width:]), start)

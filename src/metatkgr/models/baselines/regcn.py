@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -222,15 +223,8 @@ class REGCN(TrainableModel[REGCNSettings]):
 
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random weights."""
-        d, channels, width = (
-            self.settings.dimension,
-            self.settings.channels,
-            self.settings.kernel,
-        )
-
-        def draw(*shape: int) -> Tensor:
-            return glorot(generator, *shape)
-
+        d, channels = self.settings.dimension, self.settings.channels
+        width, draw = self.settings.kernel, partial(glorot, generator)
         state = {
             "entity": torch.randn(entities, d, generator=generator) * d**-0.5,
             "relation": torch.randn(2 * relations, d, generator=generator) * d**-0.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -167,9 +168,7 @@ class RENET(TrainableModel[RENETSettings]):
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random weights."""
         d, bases = self.settings.dimension, self.settings.bases
-
-        def draw(*shape: int) -> Tensor:
-            return glorot(generator, *shape)
+        draw = partial(glorot, generator)
 
         def table(rows: int) -> Tensor:
             vectors: Tensor = torch.randn(rows, d, generator=generator) * d**-0.5

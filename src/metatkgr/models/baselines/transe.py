@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metatkgr.data.problem import Problem
 from metatkgr.models.base import register
-from metatkgr.models.common.translation import TranslationModel, TriplePhase, TripleSettings
-from metatkgr.models.trainable import Phase
+from metatkgr.models.common.translation import TranslationModel, TripleSettings
 
 __all__ = ["TransE", "TransESettings"]
 
@@ -30,7 +28,4 @@ class TransE(TranslationModel[TransESettings]):
 
     name = "transe"
     settings_type = TransESettings
-
-    def phases(self, problem: Problem) -> list[Phase]:
-        """One: learn from all known triples."""
-        return [TriplePhase(self, problem.known, self.settings, "translation")]
+    phase_name = "translation"

@@ -122,13 +122,16 @@ class TranslationModel(TrainableModel[SettingsT]):
         "batch_size": (256, 512, 1024, 2048),
     }
 
+    phase_name: ClassVar[str] = "triples"
+    """What its training is called; the draws of a phase follow from the seed and its name."""
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Small random vectors."""
         self.set_weights(random_tables(entities, relations, self.settings.dimension, generator))
 
     def phases(self, problem: Problem) -> list[Phase]:
         """One: learn from all known triples."""
-        return [TriplePhase(self, problem.known, self.settings)]
+        return [TriplePhase(self, problem.known, self.settings, self.phase_name)]
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Nothing: what is known is in the vectors."""
@@ -187,7 +190,7 @@ class TriplePhase:
         model: TranslationModel[Any],
         known: VisibleFacts,
         settings: TripleSettings,
-        name: str = "triples",
+        name: str,
     ) -> None:
         self.model, self.settings, self.name = model, settings, name
         self.epochs, self.learning_rate = settings.epochs, settings.learning_rate
