@@ -16,7 +16,7 @@ What never happened counts below everything that did.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from metatkgr.graph.pagerank import PageRank, Transitions
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.models.base import Clue, Explains, Graded, Model, register
 from metatkgr.models.common.rule_reasons import rule_reasons
-from metatkgr.settings import NoSettings
+from metatkgr.settings import Count, NoSettings, Range, Settings
 
 __all__ = ["PageRankRule", "PageRankSettings", "Paths", "Recurrency"]
 
@@ -165,19 +165,13 @@ class Paths(Recurrency):
 
 
 @dataclass(frozen=True)
-class PageRankSettings:
+class PageRankSettings(Settings):
     """Settings of the rule."""
 
-    restart: float = 0.15
+    restart: Annotated[float, Range(above=0, below=1)] = 0.15
     """Probability that the walk starts again at each step."""
-    steps: int = 12
+    steps: Count = 12
     """Steps of the walk."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.restart < 1:
-            raise ValueError(f"restart must be between 0 and 1, not {self.restart}")
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
 
 
 @register
