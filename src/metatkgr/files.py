@@ -69,7 +69,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive(path: str | Path, busy: MetaTKGRError) -> Iterator[None]:
+def exclusive(path: str | Path, busy: MetaTKGRError | None = None) -> Iterator[None]:
     """Within it, no other process is within it for the same path.
 
     The lock is the system's own, on a file that is there meanwhile, so that it ends with its
@@ -77,7 +77,7 @@ def exclusive(path: str | Path, busy: MetaTKGRError) -> Iterator[None]:
 
     Args:
         path: the file; its folder is made.
-        busy: what to raise where another process holds the lock.
+        busy: what to raise where another process holds the lock; None: it is waited for.
 
     Raises:
         DataError: the file cannot be made.
@@ -96,16 +96,16 @@ def exclusive(path: str | Path, busy: MetaTKGRError) -> Iterator[None]:
         os.close(file)
 
 
-def _locked(path: Path, busy: MetaTKGRError) -> int:
+def _locked(path: Path, busy: MetaTKGRError | None) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
             except BlockingIOError:
                 os.close(file)
-                raise busy from None
+                raise busy from None  # type: ignore[misc]  # only where it need not wait
             except OSError as error:
                 _LOG.warning("%s cannot be locked (%s); make sure nobody else writes", path, error)
                 return file

@@ -114,11 +114,7 @@ def test_an_invented_dataset_is_fetched_converted_and_loaded(
         ("C", "owns", 'A "a"', "1902"),
     ]
     assert len(facts.entities) == 4
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".SMALL.lock",
-        ".downloads",
-        "SMALL",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".downloads", "SMALL"]
     assert not list((tmp_path / ".downloads").iterdir())
 
 

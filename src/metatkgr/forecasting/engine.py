@@ -14,7 +14,7 @@ from metatkgr.data.visibility import Supports
 from metatkgr.errors import DataError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.graph import Snapshot
-from metatkgr.models.base import Clue, Explains, Graded, Model
+from metatkgr.models.base import Explains, Explanation, Graded, Model
 from metatkgr.models.trainable import TrainableModel
 
 __all__ = ["Engine"]
@@ -94,7 +94,7 @@ class Engine:
         grades = self.model.grades(queries) if isinstance(self.model, Graded) else None
         return scores, calibration.apply(scores, grades)
 
-    def reasons(self, queries: Queries, answer: Tensor) -> list[list[Clue]]:
+    def reasons(self, queries: Queries, answer: Tensor) -> list[list[Explanation]]:
         """What speaks for one candidate of each question; nothing, if the model cannot say."""
         if not isinstance(self.model, Explains) or not len(queries):
             return [[] for _ in range(len(queries))]

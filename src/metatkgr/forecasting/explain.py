@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metatkgr.forecasting.graph import Snapshot
-from metatkgr.models.base import Clue
+from metatkgr.models.base import Explanation
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -226,8 +226,8 @@ class Verbaliser:
         label = self._entities.label
         return FactView(label(source), self.relation(relation), label(target), self.date(step))
 
-    def reason(self, entity: int, relation: int, answer: int, clue: Clue) -> Reason:
-        """A clue for an answer to (entity, relation, ?), in words."""
+    def reason(self, entity: int, relation: int, answer: int, why: Explanation) -> Reason:
+        """What speaks for an answer to (entity, relation, ?), in words."""
         speak = {
             "repeat": self._repeat,
             "contact": self._contact,
@@ -235,14 +235,19 @@ class Verbaliser:
             "frequency": self._frequency,
             "fact": self._carrying,
             "vectors": self._vectors,
-        }.get(clue.kind, self._other)
-        facts = tuple(dict.fromkeys(self.fact(*link) for link in clue.links))
-        return Reason(clue.kind, clue.weight, facts, speak(entity, relation, answer, clue))
+        }.get(why.kind, self._other)
+        facts = tuple(dict.fromkeys(self.fact(*link) for link in why.links))
+        return Reason(
+            why.kind,
+            why.weight,
+            facts,
+            speak(entity, relation, answer, why),
+        )
 
-    def _repeat(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
+    def _repeat(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         return (
             f"{self._linked(entity, relation, answer)} "
-            f"{self._when([link.time for link in clue.links], clue.count)}"
+            f"{self._when([link.time for link in why.links], why.count)}"
         )
 
     def _linked(self, entity: int, relation: int, answer: int) -> str:
@@ -250,67 +255,67 @@ class Verbaliser:
         way = "from" if relation >= len(self._relations) else "to"
         return f"linked by {self.relation(relation)} {way} {self._entities.label(answer)}"
 
-    def _contact(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
-        names = list(dict.fromkeys(self.relation(link.relation) for link in clue.links))
+    def _contact(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
+        names = list(dict.fromkeys(self.relation(link.relation) for link in why.links))
         by = _listed(names, len(names))
-        when = self._when([link.time for link in clue.links], clue.count)
+        when = self._when([link.time for link in why.links], why.count)
         return f"linked with {self._entities.label(answer)} by {by} {when}"
 
-    def _path(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
+    def _path(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         label, name = self._entities.label, self.relation(relation)
-        middle = label(clue.links[0].target)
+        middle = label(why.links[0].target)
         # The links of a walk come in threes: e to y, z to y, z to x.
-        others = list(dict.fromkeys(label(link.source) for link in clue.links[2::3]))
-        listed = _listed(others, clue.count)
+        others = list(dict.fromkeys(label(link.source) for link in why.links[2::3]))
+        listed = _listed(others, why.count)
         if relation < len(self._relations):
-            noun = "another" if clue.count == 1 else f"{clue.count:,} others"
-            verb = "is" if clue.count == 1 else "are"
+            noun = "another" if why.count == 1 else f"{why.count:,} others"
+            verb = "is" if why.count == 1 else "are"
             return (
                 f"{noun} linked by {name} to {middle} {verb} also linked by it to "
                 f"{label(answer)}: {listed}"
             )
-        noun = "another" if clue.count == 1 else f"{clue.count:,} others"
+        noun = "another" if why.count == 1 else f"{why.count:,} others"
         return (
             f"{middle}, linked by {name} to {label(entity)}, is also linked by it to {noun} to "
             f"which {label(answer)} is linked too: {listed}"
         )
 
-    def _frequency(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
+    def _frequency(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         place = "subject" if relation >= len(self._relations) else "object"
-        last = self._on(self.date(clue.links[0].time))
+        last = self._on(self.date(why.links[0].time))
         times = f"once before, {last}"
-        if clue.count > 1:
-            times = f"{clue.count:,} times before, last {last}"
+        if why.count > 1:
+            times = f"{why.count:,} times before, last {last}"
         return (
             f"{self._entities.label(answer)} was the {place} of {self.relation(relation)} {times}"
         )
 
-    def _carrying(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
-        fact = self.fact(*clue.links[0])
-        when = self._when([link.time for link in clue.links], clue.count)
-        without = "this" if clue.count == 1 else "these"
+    def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
+        fact = self.fact(*why.links[0])
+        when = self._when([link.time for link in why.links], why.count)
+        without = "this" if why.count == 1 else "these"
         return (
             f"{fact.subject} {fact.relation} {fact.object} {when}; without {without} "
-            f"{clue.weight:.0%} less likely"
+            f"{why.weight:.0%} less likely"
         )
 
-    def _vectors(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
+    def _vectors(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         label = self._entities.label
         said = (
             "no single visible fact carries this forecast: it comes from the learned vectors of "
             f"{label(entity)} and {label(answer)}"
         )
-        if not clue.entities:
+        if not why.entities:
             return said
-        near = _listed([label(other) for other in clue.entities], len(clue.entities))
+        near = _listed([label(other) for other in why.entities], len(why.entities))
         return f"{said}; nearest to {label(entity)}: {near}"
 
-    def _other(self, entity: int, relation: int, answer: int, clue: Clue) -> str:
+    def _other(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         said = [
             f"{fact.subject} {fact.relation} {fact.object} {self._on(fact.time)}"
-            for fact in (self.fact(*link) for link in clue.links[:_NAMED])
+            for fact in (self.fact(*link) for link in why.links[:_NAMED])
         ]
-        return f"{clue.kind}: {_listed(said, clue.count)} ({clue.weight:.0%})"
+        return f"{why.kind}: {_listed(said, why.count)} ({why.weight:.0%})"
 
     def _on(self, date: str) -> str:
         return f"{'on' if self._calendar.unit in ('day', 'hour', 'week') else 'in'} {date}"

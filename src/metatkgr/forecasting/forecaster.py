@@ -300,11 +300,11 @@ class Forecaster:
         columns = np.array([(who, c.relation, c.step, c.entity) for c in found], np.int64)
         entity, relation, time, answer = np.ascontiguousarray(columns.reshape(-1, 4).T)
         queries = Queries(entity, relation, time)
-        clues = self._engine.reasons(queries, torch.from_numpy(answer))
+        explanations = self._engine.reasons(queries, torch.from_numpy(answer))
         words = Verbaliser(snapshot)
         return [
-            tuple(words.reason(who, c.relation, c.entity, clue) for clue in some)
-            for c, some in zip(found, clues, strict=True)
+            tuple(words.reason(who, c.relation, c.entity, explanation) for explanation in some)
+            for c, some in zip(found, explanations, strict=True)
         ]
 
     def _forecast(

@@ -27,8 +27,8 @@ from metatkgr.errors import UnknownNameError
 from metatkgr.settings import NoSettings, parse_settings
 
 __all__ = [
-    "Clue",
     "Explains",
+    "Explanation",
     "Graded",
     "Link",
     "Model",
@@ -121,7 +121,7 @@ class Link(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Clue:
+class Explanation:
     """Something visible that speaks for a candidate, in ids."""
 
     kind: str
@@ -141,7 +141,7 @@ class Explains(ABC):
     """A model that can say what its scores rest on; optional."""
 
     @abstractmethod
-    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """What speaks for each candidate, the weightiest first; only what is visible to its query.
 
         Args:

@@ -27,7 +27,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Transitions
 from metatkgr.graph.pairs import PairSteps
-from metatkgr.models.base import Clue, Explains, Graded, Model, register
+from metatkgr.models.base import Explains, Explanation, Graded, Model, register
 from metatkgr.models.common.rule_reasons import rule_reasons
 from metatkgr.settings import Count, NoSettings, Range, Settings
 
@@ -99,7 +99,7 @@ class Recurrency(Model[NoSettings], Graded, Explains):
         links = [one << link, *(within(steps) << link for steps in (64, 16, 4, 1))]
         return torch.cummax(torch.stack([*frequency, *walks, *contacts, *links], 1), 1).values
 
-    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """The parts of the order that a candidate has, first things first."""
         return rule_reasons(self.history_, queries, candidate, walks=self._walks)
 

@@ -39,18 +39,18 @@ def test_reasons_are_visible_and_in_order(learned: tuple[EvidenceModel, Tasks]) 
     kinds: set[str] = set()
     for place in (0, 3):
         answer = top(model, asked, place)
-        for row, clues in enumerate(model.reasons(asked, answer)):
-            weights = [clue.weight for clue in clues]
+        for row, explanations in enumerate(model.reasons(asked, answer)):
+            weights = [explanation.weight for explanation in explanations]
             assert weights == sorted(weights, reverse=True)
-            assert not clues or sum(weights) == pytest.approx(1)
+            assert not explanations or sum(weights) == pytest.approx(1)
             own = tasks.supports.of(int(asked.entity[row]))
             mine = set(
                 zip(own.relation.tolist(), own.other.tolist(), own.time.tolist(), strict=True)
             )
-            for clue in clues:
-                kinds.add(clue.kind)
-                assert clue.links
-                for link in clue.links:
+            for explanation in explanations:
+                kinds.add(explanation.kind)
+                assert explanation.links
+                for link in explanation.links:
                     is_own = link.source == asked.entity[row] and tuple(link)[1:] in mine
                     assert is_own or (link.time < asked.time[row] and tuple(link) in links)
     assert kinds >= {"repeat", "contact", "path", "shared", "frequency"}
@@ -63,7 +63,9 @@ def test_a_repeat_is_the_first_reason(learned: tuple[EvidenceModel, Tasks]) -> N
     rows = torch.unique(links.question)[:20]
     first = torch.searchsorted(links.question, rows)
     told = model.reasons(tasks.questions[rows.numpy()], links.candidate[first])
-    assert all(clues[0].kind == "repeat" and clues[0].weight >= 0.7 for clues in told)
+    assert all(
+        explanations[0].kind == "repeat" and explanations[0].weight >= 0.7 for explanations in told
+    )
 
 
 @pytest.mark.parametrize("place", [0, 2])
@@ -80,10 +82,10 @@ def test_without_its_first_reason_an_answer_falls(
         asked = tasks.questions[np.array([number])]
         model.prepare(tasks.visible).adapt(tasks.supports)
         answer = top(model, asked, place)
-        (clues,) = model.reasons(asked, answer)
-        if not clues:
+        (explanations,) = model.reasons(asked, answer)
+        if not explanations:
             continue
-        told = {tuple(sorted_ends(tasks.facts, link)) for link in clues[0].links}
+        told = {tuple(sorted_ends(tasks.facts, link)) for link in explanations[0].links}
         others = generator.choice(len(tasks.visible) // 2, len(told), replace=False)
         before = rank_of(model, asked, int(answer))
         for removed, values in ((told, falls), (ends_at(tasks, others), control)):

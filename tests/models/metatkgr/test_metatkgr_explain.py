@@ -123,11 +123,13 @@ def test_where_neighbours_have_no_say_the_vectors_are_named() -> None:
     tasks = mt.Tasks.build(world(), shots=3, visibility="streaming")
     model = model_of(0.0, inner_rate=0.0).prepare(tasks.visible).adapt(tasks.supports)
     asked = tasks.questions[np.arange(0, 40, 8)]
-    for number, clues in enumerate(model.reasons(asked, model.score(asked).argmax(1))):
-        assert [(clue.kind, clue.links) for clue in clues] == [("vectors", ())]
+    for number, explanations in enumerate(model.reasons(asked, model.score(asked).argmax(1))):
+        assert [(explanation.kind, explanation.links) for explanation in explanations] == [
+            ("vectors", ())
+        ]
         when = int(asked.time[number])
-        assert len(clues[0].entities) == 3
-        assert all(world().emerged_at[other] < when for other in clues[0].entities)
+        assert len(explanations[0].entities) == 3
+        assert all(world().emerged_at[other] < when for other in explanations[0].entities)
 
 
 @pytest.mark.parametrize("settings", [{"layers": 2}, {"candidates": "exact"}])
@@ -137,12 +139,16 @@ def test_reasons_do_not_depend_on_who_else_is_asked_about(settings: dict[str, An
     asked = tasks.questions[np.arange(0, 60, 10)]
     best = model.score(asked).argmax(1)
     together = model.reasons(asked, best)
-    assert any(clue.kind == "fact" for clues in together for clue in clues)
+    assert any(
+        explanation.kind == "fact" for explanations in together for explanation in explanations
+    )
     for row in range(len(asked)):
         alone = model.reasons(asked[np.array([row])], best[row : row + 1])[0]
-        assert [clue.links for clue in alone] == [clue.links for clue in together[row]]
-        assert [clue.weight for clue in alone] == pytest.approx(
-            [clue.weight for clue in together[row]], abs=1e-5
+        assert [explanation.links for explanation in alone] == [
+            explanation.links for explanation in together[row]
+        ]
+        assert [explanation.weight for explanation in alone] == pytest.approx(
+            [explanation.weight for explanation in together[row]], abs=1e-5
         )
     nothing = Queries(*[np.zeros(0, np.int64)] * 3)
     assert model.reasons(nothing, torch.zeros(0, dtype=torch.int64)) == []

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import shutil
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from metatkgr.data.catalog.datasets import CatalogEntry, CatalogFile, Source
 from metatkgr.data.catalog.download import DownloadError, Progress, download
 from metatkgr.errors import DataError
-
-if sys.platform != "win32":
-    import fcntl
+from metatkgr.files import exclusive
 
 __all__ = ["Fetcher"]
 
@@ -46,7 +41,8 @@ class Fetcher:
         """
         target = self.cache / entry.name
         self.cache.mkdir(parents=True, exist_ok=True)
-        with _alone(self.cache / f".{entry.name}.lock"):
+        # One process at a time fetches a dataset; one that dies frees the lock.
+        with exclusive(self.cache / f".{entry.name}.lock"):
             contents = {file.name: _existing(file, target) for file in entry.files}
             if None not in contents.values():
                 return target
@@ -130,12 +126,3 @@ def _swap(fresh: Path, target: Path) -> None:
         os.replace(target, old)
     os.replace(fresh, target)
     shutil.rmtree(old, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Let one process at a time fetch a dataset; a process that dies frees the lock."""
-    with lock.open("w") as file:
-        if sys.platform != "win32":
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
-from metatkgr.models.base import Clue, Link
+from metatkgr.models.base import Explanation, Link
 
 __all__ = ["rule_reasons"]
 
 _SHOWN = 20
-"""Facts of one clue; more are counted."""
+"""Facts of one explanation; more are counted."""
 _WALKS = 5
-"""Walks of one clue."""
+"""Walks of one explanation."""
 _MIDDLES = 2
 """Middles of walks that are told one by one."""
 _WEIGHTS = {"repeat": 8.0, "contact": 4.0, "path": 2.0, "frequency": 1.0}
@@ -23,7 +25,7 @@ _WEIGHTS = {"repeat": 8.0, "contact": 4.0, "path": 2.0, "frequency": 1.0}
 
 def rule_reasons(
     history: History, queries: Queries, candidate: Tensor, *, walks: bool
-) -> list[list[Clue]]:
+) -> list[list[Explanation]]:
     """The parts of a rule's order that each candidate has.
 
     The weight of a part is twice that of the next one; those that are there add up to 1.
@@ -38,34 +40,33 @@ def rule_reasons(
     asked = zip(queries.entity, queries.relation, queries.time, candidate.tolist(), strict=True)
     for entity, relation, time, answer in asked:
         question = (int(entity), int(relation), int(time), int(answer))
-        clues = [*_links(history, *question)]
+        explanations = [*_links(history, *question)]
         if walks:
-            clues += _walks(history, *question)
-        clues += _frequency(history, *question)
-        parts = {clue.kind for clue in clues}
-        whole = sum(_WEIGHTS[part] for part in parts)
-        result.append(
-            [
-                Clue(clue.kind, clue.weight * _WEIGHTS[clue.kind] / whole, clue.links, clue.count)
-                for clue in clues
-            ]
-        )
+            explanations += _walks(history, *question)
+        explanations += _frequency(history, *question)
+        whole = sum(_WEIGHTS[kind] for kind in {why.kind for why in explanations})
+        shares = ((why, why.weight * _WEIGHTS[why.kind] / whole) for why in explanations)
+        result.append([replace(why, weight=share) for why, share in shares])
     return result
 
 
-def _links(history: History, entity: int, relation: int, time: int, answer: int) -> list[Clue]:
+def _links(
+    history: History, entity: int, relation: int, time: int, answer: int
+) -> list[Explanation]:
     """The same link before, and other links between the two."""
     found = history.facts_of(entity, None, answer, time, own=True).tolist()
-    clues = []
+    explanations = []
     for kind in ("repeat", "contact"):
         mine = [row for row in found if (row[0] == relation) == (kind == "repeat")]
         if mine:
             links = tuple(Link(entity, r, x, t) for r, x, t in mine[:_SHOWN])
-            clues.append(Clue(kind, 1.0, links, len(mine)))
-    return clues
+            explanations.append(Explanation(kind, 1.0, links, len(mine)))
+    return explanations
 
 
-def _walks(history: History, entity: int, relation: int, time: int, answer: int) -> list[Clue]:
+def _walks(
+    history: History, entity: int, relation: int, time: int, answer: int
+) -> list[Explanation]:
     """Others that share a neighbour with the entity and are linked to the candidate."""
     inverse = (relation + history.relations // 2) % history.relations
     known = history.neighbours(entity, relation, time)
@@ -84,20 +85,22 @@ def _walks(history: History, entity: int, relation: int, time: int, answer: int)
         r, x, t = history.facts_of(source, relation, target, time, own=False)[0].tolist()
         return Link(source, r, x, t)
 
-    clues = []
+    explanations = []
     for count, middle, walkers in shared[:_MIDDLES]:
         links: list[Link] = []
         for other in walkers[:_WALKS]:
             links += [last(entity, middle), last(other, middle), last(other, answer)]
-        clues.append(Clue("path", count / total, tuple(links), count))
-    return clues
+        explanations.append(Explanation("path", count / total, tuple(links), count))
+    return explanations
 
 
-def _frequency(history: History, entity: int, relation: int, time: int, answer: int) -> list[Clue]:
+def _frequency(
+    history: History, entity: int, relation: int, time: int, answer: int
+) -> list[Explanation]:
     """Facts in which the candidate stood in this place of the relation."""
     inverse = (relation + history.relations // 2) % history.relations
     found = history.facts_of(answer, inverse, None, time, own=False)
     if not len(found):
         return []
     links = tuple(Link(x, relation, answer, t) for _, x, t in found[:_SHOWN].tolist())
-    return [Clue("frequency", 1.0, links, len(found))]
+    return [Explanation("frequency", 1.0, links, len(found))]

@@ -11,7 +11,7 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.models.base import Clue, Explains, Graded, register
+from metatkgr.models.base import Explains, Explanation, Graded, register
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.ranker import (
@@ -158,7 +158,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         found = torch.cat([weighed, repeats], 1).cummax(1).values
         return found if self.settings.repeats_first else found.float()
 
-    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""
         relation = torch.from_numpy(queries.relation).to(self.device)
         candidate = candidate.to(self.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
-from metatkgr.models.base import Clue, Link
+from metatkgr.models.base import Explanation, Link
 from metatkgr.models.common.rule_reasons import rule_reasons
 from metatkgr.models.evidence.features import columns_of
 
@@ -21,15 +21,15 @@ __all__ = ["weighed_reasons"]
 _SHARED = 5
 """Common neighbours that are told."""
 _REPEAT = 3.0
-"""A repeat stands above all else: it counts so many times as much as all other clues."""
+"""A repeat stands above all else: it counts so many times as much as all other explanations."""
 _LEAST = 0.05
-"""What a kind of clue counts that is there but does not raise the score."""
+"""What a kind of explanation counts that is there but does not raise the score."""
 _KIND_OF = {"contact": "contact", "path": "walks", "shared": "walks", "frequency": "frequency"}
 
 
 def weighed_reasons(
     history: History, queries: Queries, candidate: Tensor, contributed: Tensor
-) -> list[list[Clue]]:
+) -> list[list[Explanation]]:
     """Clues of each candidate, the weightiest first; their weights add up to 1.
 
     Args:
@@ -40,15 +40,15 @@ def weighed_reasons(
     """
     told = rule_reasons(history, queries, candidate, walks=True)
     result = []
-    for row, clues in enumerate(told):
+    for row, explanations in enumerate(told):
         entity, time = int(queries.entity[row]), int(queries.time[row])
-        clues = [*clues, *_shared(history, entity, int(candidate[row]), time)]
-        result.append(_weighed(clues, contributed[row]))
+        explanations = [*explanations, *_shared(history, entity, int(candidate[row]), time)]
+        result.append(_weighed(explanations, contributed[row]))
     return result
 
 
-def _weighed(clues: list[Clue], contributed: Tensor) -> list[Clue]:
-    kinds = dict.fromkeys(clue.kind for clue in clues)
+def _weighed(explanations: list[Explanation], contributed: Tensor) -> list[Explanation]:
+    kinds = dict.fromkeys(explanation.kind for explanation in explanations)
     worth = {kind: _worth(kind, contributed) for kind in kinds if kind != "repeat"}
     if {"path", "shared"} <= set(worth):
         # Two ways to tell one kind of evidence.
@@ -57,19 +57,19 @@ def _weighed(clues: list[Clue], contributed: Tensor) -> list[Clue]:
         worth["repeat"] = _REPEAT * max(sum(worth.values()), _LEAST)
     whole = sum(worth.values())
     # rule_reasons has weights of its own; within a kind only their proportions matter here.
-    of_kind = {kind: sum(c.weight for c in clues if c.kind == kind) for kind in kinds}
+    of_kind = {kind: sum(c.weight for c in explanations if c.kind == kind) for kind in kinds}
     weighed = [
-        Clue(c.kind, worth[c.kind] / whole * c.weight / of_kind[c.kind], c.links, c.count)
-        for c in clues
+        Explanation(c.kind, worth[c.kind] / whole * c.weight / of_kind[c.kind], c.links, c.count)
+        for c in explanations
     ]
-    return sorted(weighed, key=lambda clue: -clue.weight)
+    return sorted(weighed, key=lambda explanation: -explanation.weight)
 
 
 def _worth(kind: str, contributed: Tensor) -> float:
     return max(float(contributed[columns_of(_KIND_OF[kind])].sum()), _LEAST)
 
 
-def _shared(history: History, entity: int, answer: int, time: int) -> list[Clue]:
+def _shared(history: History, entity: int, answer: int, time: int) -> list[Explanation]:
     """Neighbours of both, by whatever relation; the latest first."""
     mine = history.facts_of(entity, None, None, time, own=True)
     theirs = history.facts_of(answer, None, None, time, own=False)
@@ -85,7 +85,7 @@ def _shared(history: History, entity: int, answer: int, time: int) -> list[Clue]
     for x in common[:_SHARED]:
         links.append(Link(entity, last_mine[x][0], x, last_mine[x][1]))
         links.append(Link(answer, last_theirs[x][0], x, last_theirs[x][1]))
-    return [Clue("shared", 1.0, tuple(links), len(common))]
+    return [Explanation("shared", 1.0, tuple(links), len(common))]
 
 
 def _first_rows(facts: Tensor) -> dict[int, tuple[int, int]]:

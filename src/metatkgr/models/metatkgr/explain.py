@@ -28,7 +28,7 @@ from torch.nn import functional
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import Neighbours, Sampler
-from metatkgr.models.base import Clue, Link
+from metatkgr.models.base import Explanation, Link
 from metatkgr.models.common.neighbourhood import grow
 from metatkgr.models.common.scores import (
     mask_query_entity,
@@ -200,7 +200,7 @@ class LeaveOneOut:
         self.index, self.supports = index, supports
         self.sampler, self.trained = sampler, trained
 
-    def clues(
+    def explanations(
         self,
         entity: int,
         time: int,
@@ -208,7 +208,7 @@ class LeaveOneOut:
         adapted: Parameters,
         shared: Parameters,
         candidates: Tensor,
-    ) -> list[list[Clue]]:
+    ) -> list[list[Explanation]]:
         """What carries each of some candidates of one entity at one time.
 
         Args:
@@ -222,7 +222,7 @@ class LeaveOneOut:
         reader = LinkReader(self.index, self.supports, self.settings, time)
         query_entity = self._left_out([entity], reader, adapted, own=True)[entity]
         answers = self._left_out(sorted({x for _, x in queries}), reader, shared, own=False)
-        result: list[list[Clue]] = [[] for _ in queries]
+        result: list[list[Explanation]] = [[] for _ in queries]
         for relation in sorted({relation for relation, _ in queries}):
             directed = torch.tensor(relation, device=self.index.device)
             translated = query_entity.vectors + relation_vectors(adapted["relation"], directed)
@@ -233,13 +233,15 @@ class LeaveOneOut:
             for number, (of, answer) in enumerate(queries):
                 if of == relation:
                     rest = _all_but_one(total, scores[:, answer])
-                    clues = _clues(reader, query_entity, translated, answers[answer], rest)
-                    if not clues:
+                    explanations = _explanations_of(
+                        reader, query_entity, translated, answers[answer], rest
+                    )
+                    if not explanations:
                         nearest = self._nearest(
                             query_entity.vectors[0], candidates, time, (entity, answer)
                         )
-                        clues = [Clue("vectors", 1.0, (), 0, nearest)]
-                    result[number] = clues
+                        explanations = [Explanation("vectors", 1.0, (), 0, nearest)]
+                    result[number] = explanations
         return result
 
     def _nearest(
@@ -307,13 +309,13 @@ class LeaveOneOut:
         return torch.cat([rows[:1], rows[1:] + mean - implied.mean(0)])
 
 
-def _clues(
+def _explanations_of(
     reader: LinkReader,
     query_entity: _Counterfactuals,
     translated: Tensor,
     answer: _Counterfactuals,
     rest: Tensor,
-) -> list[Clue]:
+) -> list[Explanation]:
     """The links without which a candidate would lose most.
 
     Args:
@@ -335,7 +337,7 @@ def _clues(
     weight, order = torch.sort(lost, descending=True, stable=True)
     best = zip(weight[:_SHOWN].tolist(), order[:_SHOWN].tolist(), strict=True)
     shown = [(value, reader.facts(triples[number])) for value, number in best if value >= _LEAST]
-    return [Clue("fact", value, facts, len(facts)) for value, facts in shown]
+    return [Explanation("fact", value, facts, len(facts)) for value, facts in shown]
 
 
 def _all_but_one(total: Tensor, one: Tensor) -> Tensor:

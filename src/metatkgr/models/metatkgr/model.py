@@ -13,7 +13,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Clue, Explains, register
+from metatkgr.models.base import Explains, Explanation, register
 from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
@@ -146,9 +146,9 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         return scores
 
     @torch.no_grad()
-    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Clue]]:
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """The links without which each candidate would be less likely; see ``explain.py``."""
-        result: list[list[Clue]] = [[] for _ in range(len(queries))]
+        result: list[list[Explanation]] = [[] for _ in range(len(queries))]
         if len(queries) == 0:
             return result
         batch, adapted = self._adapt_to(queries)
@@ -162,7 +162,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
             parameters = batch.write_back(weights, adapted, number)
             for time in np.unique(queries.time[task == number]).tolist():
                 rows = np.flatnonzero((task == number) & (queries.time == time)).tolist()
-                clues = explainer.clues(
+                explanations = explainer.explanations(
                     entity,
                     time,
                     [(int(queries.relation[row]), int(candidate[row])) for row in rows],
@@ -172,7 +172,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
                     if exact
                     else self._shared_candidates(time),
                 )
-                for row, about in zip(rows, clues, strict=True):
+                for row, about in zip(rows, explanations, strict=True):
                     result[row] = about
         return result
 
