@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import re
 import secrets
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ except ImportError:  # not a Unix system
 
 __all__ = [
     "atomic_path",
+    "check_digests",
     "check_file",
     "exclusive",
     "read_json",
     "read_text",
     "read_toml",
     "to_toml",
+    "write_digests",
     "write_json",
     "write_text",
 ]
@@ -219,3 +222,33 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}") from None
+
+
+def write_digests(path: Path, names: Iterable[str]) -> None:
+    """Write the SHA-256 of files beside ``path`` into it, in the form of ``sha256sum``."""
+    write_text(path, "".join(f"{_digest(path.with_name(name))}  {name}\n" for name in names))
+
+
+def check_digests(path: Path, names: Iterable[str]) -> None:
+    """Refuse files that are not those of which :func:`write_digests` has written.
+
+    Raises:
+        DataError: it names the file.
+    """
+    pairs = (line.split("  ", 1) for line in read_text(path).splitlines())
+    known = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
+    for name in names:
+        if known.get(name) != _digest(path.with_name(name)):
+            raise DataError(
+                f"{path.with_name(name)} is damaged: it is not what was written, says {path.name}; "
+                "copy it again, or make it again"
+            )
+
+
+def _digest(path: Path) -> str:
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None

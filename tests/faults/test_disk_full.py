@@ -19,8 +19,9 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
-from metatkgr.training.estimator import configure, learn, trainable
+from metatkgr.training.estimator import configure, learn
 from metatkgr.training.trace import Trace, read_trace
+from metatkgr.training.tuned import trainable
 
 
 @contextmanager

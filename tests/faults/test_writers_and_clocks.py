@@ -21,8 +21,9 @@ from metatkgr.experiments.leases import STALE_SECONDS, Lease
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
-from metatkgr.training.estimator import configure, learn, trainable
+from metatkgr.training.estimator import configure, learn
 from metatkgr.training.runs import FolderBusyError, only_writer
+from metatkgr.training.tuned import trainable
 
 
 def test_a_second_writer_is_refused_while_the_first_is_at_work(tmp_path: Path) -> None:

@@ -47,8 +47,9 @@ def train_in(folder: str, model: str) -> None:
     import torch
 
     from faults.preloaded import small_world
-    from metatkgr.training.estimator import configure, learn, trainable
+    from metatkgr.training.estimator import configure, learn
     from metatkgr.training.runs import is_run, save_run
+    from metatkgr.training.tuned import trainable
 
     torch.set_num_threads(1)
     place, facts = Path(folder), small_world()

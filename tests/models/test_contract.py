@@ -16,6 +16,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
+from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models import available, create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
@@ -111,6 +112,23 @@ def test_scores_do_not_depend_on_the_batch(name: str) -> None:
     same = torch.equal if not together.is_floating_point() else close
     assert same(together, alone)
     assert same(together, backwards)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_sample_of_questions_has_the_ranks_they_have_among_all(name: str) -> None:
+    tasks = tasks_of("entity-split")
+    few = tasks.sample(25, seed=1)
+    assert len(few.questions) == 25
+    all_ranks, ranks = evaluate(usable(name), tasks), evaluate(usable(name), few)
+    keys = [
+        tuple(zip(e.entity, e.relation, e.time, e.tasks.answers.answer, strict=True))
+        for e in (all_ranks, ranks)
+    ]
+    place = {key: row for row, key in enumerate(keys[0])}
+    rows = [place[key] for key in keys[1]]
+    for filter_name, found in ranks.ranks.items():
+        # Half a place: where sums of another order make a tie of two scores, or end one.
+        np.testing.assert_allclose(found, all_ranks.ranks[filter_name][rows], atol=0.5)
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -6,13 +6,12 @@ Constructors store, ``fit`` learns, learned names end in an underscore.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
@@ -23,7 +22,6 @@ from metatkgr.data.visibility import Visibility
 from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_text
-from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.device import choose_device, choose_precision
 from metatkgr.training.distributed import current_part, evaluate_together, processes
@@ -37,42 +35,13 @@ from metatkgr.training.runs import (
     save_graph,
     save_run,
 )
-from metatkgr.training.tuned import TUNED, tuned_settings
+from metatkgr.training.tuned import trainable
 from metatkgr.version import __version__
 
-__all__ = ["Estimator", "MetaTKGR", "Progress", "configure", "learn", "trainable"]
+__all__ = ["Estimator", "MetaTKGR", "Progress", "configure", "learn"]
 
 Progress = Callable[[dict[str, Any]], object]
 """Is given each line of the trace."""
-
-
-def trainable(
-    name: str,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    preset: str = "default",
-    dataset: str | None = None,
-    device: torch.device | str = "cpu",
-) -> TrainableModel[Any]:
-    """A model by name that can be trained.
-
-    Args:
-        name: of the model.
-        settings: by name; they win over the preset's.
-        preset: named settings; 'tuned' stands for those chosen for ``dataset``.
-        dataset: name of the facts; None: not known yet, then 'tuned' is the default.
-        device: where the model computes.
-    """
-    chosen = dict(settings or {})
-    if preset == TUNED:
-        preset = "default"
-        chosen = (tuned_settings(name, dataset) if dataset is not None else {}) | chosen
-    model = create(name, chosen, preset=preset, device=device)
-    if not isinstance(model, TrainableModel):
-        raise SettingsError(
-            f"{name} needs no training; use it at once: metatkgr evaluate DATA --model {name}"
-        )
-    return model
 
 
 def configure(

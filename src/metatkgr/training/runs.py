@@ -17,7 +17,6 @@ No pickle: nothing in the folder can run code. Each file is written under anothe
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -35,12 +34,12 @@ from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import evaluation_report
 from metatkgr.files import (
-    check_file,
+    check_digests,
     exclusive,
     read_json,
-    read_text,
     read_toml,
     to_toml,
+    write_digests,
     write_json,
     write_text,
 )
@@ -202,34 +201,16 @@ def save_run(
 
 def save_manifest(folder: Path, names: Iterable[str] = _LOADED) -> None:
     """Write down what the files of a run hold now; without these lines they are not trusted."""
-    lines = [f"{_digest(folder / name)}  {name}\n" for name in names]
-    write_text(folder / _MANIFEST, "".join(lines))
+    write_digests(folder / _MANIFEST, names)
 
 
 def _check_manifest(folder: Path) -> None:
     """Refuse a run that is not finished, or a file that is not the one that was written."""
-    path = folder / _MANIFEST
-    if not path.exists():
+    if not (folder / _MANIFEST).exists():
         raise DataError(
             f"{folder} holds no finished training; `metatkgr train … --resume` goes on with it"
         )
-    pairs = (line.split("  ", 1) for line in read_text(path).splitlines())
-    told = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
-    for name in _LOADED:
-        if told.get(name) != _digest(folder / name):
-            raise DataError(
-                f"{folder / name} is damaged: it is not what was written, says {_MANIFEST}; copy "
-                "the run again, or train again"
-            )
-
-
-def _digest(path: Path) -> str:
-    check_file(path)
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    check_digests(folder / _MANIFEST, _LOADED)
 
 
 def load_config(folder: Path) -> RunConfig:

@@ -1,4 +1,4 @@
-"""Settings that were chosen on meta-validation, by model and dataset: the preset 'tuned'."""
+"""Models to be trained, by name and preset; the preset 'tuned' was chosen on meta-validation."""
 
 from __future__ import annotations
 
@@ -6,16 +6,49 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import metatkgr.models
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.files import read_toml, to_toml, write_text
+from metatkgr.models import create
+from metatkgr.models.trainable import TrainableModel
 
-__all__ = ["TUNED", "TUNED_FILE", "keep_tuned", "tuned_settings"]
+__all__ = ["TUNED", "TUNED_FILE", "keep_tuned", "trainable", "tuned_settings"]
 
 TUNED = "tuned"
 """Name of the preset."""
 TUNED_FILE = Path(metatkgr.models.__file__).with_name("tuned.toml")
 """The settings that come with the package."""
+
+
+def trainable(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    preset: str = "default",
+    dataset: str | None = None,
+    device: torch.device | str = "cpu",
+) -> TrainableModel[Any]:
+    """A model by name that can be trained.
+
+    Args:
+        name: of the model.
+        settings: by name; they win over the preset's.
+        preset: named settings; 'tuned' stands for those chosen for ``dataset``.
+        dataset: name of the facts; None: not known yet, then 'tuned' is the default.
+        device: where the model computes.
+    """
+    chosen = dict(settings or {})
+    if preset == TUNED:
+        preset = "default"
+        chosen = (tuned_settings(name, dataset) if dataset is not None else {}) | chosen
+    model = create(name, chosen, preset=preset, device=device)
+    if not isinstance(model, TrainableModel):
+        raise SettingsError(
+            f"{name} needs no training; use it at once: metatkgr evaluate DATA --model {name}"
+        )
+    return model
 
 
 def tuned_settings(model: str, dataset: str, path: Path = TUNED_FILE) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.training.cluster import connected, crew
 from metatkgr.training.device import choose_device
-from metatkgr.training.estimator import configure, learn, trainable
+from metatkgr.training.estimator import configure, learn
 from metatkgr.training.loop import DivergedError
 from metatkgr.training.study import (
     Search,
@@ -31,6 +31,7 @@ from metatkgr.training.study import (
     suggest,
     summary,
 )
+from metatkgr.training.tuned import trainable
 
 __all__ = ["tune"]
 
