@@ -194,7 +194,7 @@ def _drawn(
     facts = store.facts()
     rows = torch.randint(len(facts), (count,), generator=generator).sort().values.numpy()
     columns = (facts.subject, facts.relation, facts.object, facts.time)
-    subject, relation, other, when = (torch.from_numpy(column[rows]) for column in columns)
+    subject, relation, other, when = (torch.from_numpy(column[rows]).long() for column in columns)
     return subject, relation, other, when
 
 
