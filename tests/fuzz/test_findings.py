@@ -155,7 +155,7 @@ def test_a_file_of_something_else_is_no_result(tmp_path: Path, content: Any) -> 
 
 def test_an_evaluation_without_its_cell_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps(records._record()["result"]))
-    with pytest.raises(DataError, match=r"x\.json is not the record of a cell: its 'cell'"):
+    with pytest.raises(DataError, match=r"x\.json is not the record of a cell: cell is no object"):
         read_records(tmp_path)
 
 

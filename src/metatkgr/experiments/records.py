@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import zlib
 from collections.abc import Mapping
@@ -34,6 +35,28 @@ FloatArray = npt.NDArray[np.float64]
 SCALE = 250
 """An entity's mean reciprocal rank is kept in so many parts of 1: one byte. Rounding moves the mean
 over thousands of entities by less than 0.0001."""
+
+_ECE = {"ece": (float,)}
+_RESULT: dict[str, Any] = {
+    "dataset": str,
+    "metrics": {name: {subset: {} for subset in SUBSETS} for name in FILTERS},
+    "per_entity": (dict.fromkeys((*FILTERS, "queries"), str),),
+    "calibration": (
+        {
+            "fitted": (_ECE,),
+            "meta-test": (_ECE | {"stated": (float,), "correct": (float,)},),
+        },
+    ),
+}
+_RECORD: dict[str, Any] = {
+    "cell": {},
+    "settings": ({},),
+    "versions": ({},),
+    "training": ({"epochs": float, "seconds": float, "validation_mrr": (float,), "curve": [{}]},),
+    "result": _RESULT,
+}
+"""What tables, tests and figures need of a record: a type (float: any finite number), an object
+with at least these keys, a list of such things; in a tuple: it may be missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,20 +115,16 @@ class Record:
         Raises:
             MetaTKGRError: it names what is wrong.
         """
-        _need(isinstance(content, Mapping), "it is no object")
-        _need(isinstance(content.get("cell"), Mapping), "its 'cell' is no object")
-        cell, result = Cell.from_json(content["cell"]), content.get("result")
+        _check(content, _RECORD, "it")
         _need("training" in content, "it has no 'training'")
-        _check_training(content["training"])
-        for key in ("settings", "versions"):
-            _need(isinstance(content.get(key, {}), Mapping), f"its {key!r} are no object")
+        cell, result = Cell.from_json(content["cell"]), content["result"]
         check_result(result)
         return cls(
             cell,
             dict(result),
             training=dict(content["training"] or {}),
-            settings=dict(content.get("settings", {})),
-            versions=dict(content.get("versions", {})),
+            settings=dict(content.get("settings") or {}),
+            versions=dict(content.get("versions") or {}),
             hardware=str(content.get("hardware", "")),
         )
 
@@ -150,65 +169,43 @@ def unpack(text: str) -> npt.NDArray[np.int64]:
 
 
 def check_result(result: Any) -> None:
-    """Refuse an object of ``metatkgr evaluate --json`` in which a table would miss something.
+    """Refuse a result in which a table would miss something.
 
     Raises:
         DataError: it names what is wrong.
     """
-    _need(isinstance(result, Mapping), "the result is no object")
-    _need(isinstance(result.get("dataset"), str), "the result's 'dataset' is no text")
-    metrics = result.get("metrics")
-    _need(isinstance(metrics, Mapping), "the result's 'metrics' are no object")
-    _need(all(name in metrics for name in FILTERS), "the result's 'metrics' lack a filter")
-    for name, subsets in metrics.items():
-        _need(isinstance(subsets, Mapping), f"the metrics under {name!r} are no object")
-        for subset in SUBSETS:
-            values = subsets.get(subset)
-            place = f"the metrics under {name!r}, {subset!r}"
-            _need(isinstance(values, Mapping), f"{place} are no object")
-            _need("mrr" in values, f"{place} have no 'mrr'")
-            if values["mrr"] is not None:
-                for key in METRICS:
-                    _need(_is_number(values.get(key)), f"{place} have no number for {key!r}")
-    _check_calibration(result.get("calibration"))
-    packed = result.get("per_entity")
-    _need(packed is None or isinstance(packed, Mapping), "its 'per_entity' is no object")
-    if packed:
-        _need({*FILTERS, "queries"} <= set(packed), "its 'per_entity' lacks a column")
+    _check(result, _RESULT, "result")
+    for name, subset in itertools.product(FILTERS, SUBSETS):
+        values, place = result["metrics"][name][subset], f"result.metrics.{name}.{subset}"
+        _need("mrr" in values, f"{place} has no 'mrr'")
+        if values["mrr"] is not None:  # else the subset is empty
+            _check(values, dict.fromkeys(METRICS, float), place)
+    if packed := result.get("per_entity"):
         sizes = {len(unpack(text)) for text in packed.values()}
-        _need(len(sizes) == 1, "the columns of its 'per_entity' differ in length")
+        _need(len(sizes) == 1, "the columns of result.per_entity differ in length")
 
 
-def _check_training(training: Any) -> None:
-    _need(training is None or isinstance(training, Mapping), "its 'training' is no object")
-    if training:
-        for key in ("epochs", "seconds"):
-            _need(_is_number(training.get(key)), f"its training's {key!r} is no number")
-        best = training.get("validation_mrr")
-        _need(best is None or _is_number(best), "its training's 'validation_mrr' is no number")
-        curves = training.get("curve")
-        _need(isinstance(curves, list), "its training's 'curve' is no list")
-        _need(all(isinstance(curve, Mapping) for curve in curves), "a curve is no object")
-
-
-def _check_calibration(found: Any) -> None:
-    if found is None:
-        return
-    _need(isinstance(found, Mapping), "its 'calibration' is no object")
-    for part, keys in (("fitted", ("ece",)), ("meta-test", ("ece", "stated", "correct"))):
-        values = found.get(part) or {}
-        _need(isinstance(values, Mapping), f"its calibration's {part!r} is no object")
-        for key in keys:
-            known = values.get(key)
-            _need(known is None or _is_number(known), f"the {key!r} of {part!r} is no number")
+def _check(value: Any, shape: Any, name: str) -> None:
+    """Refuse a value that has not the shape; see ``_RECORD``."""
+    if isinstance(shape, tuple):
+        if value is not None and value != {}:
+            _check(value, shape[0], name)
+    elif isinstance(shape, dict):
+        _need(isinstance(value, Mapping), f"{name} is no object")
+        for key, inner in shape.items():
+            _check(value.get(key), inner, f"{name}.{key}".removeprefix("it."))
+    elif isinstance(shape, list):
+        _need(isinstance(value, list), f"{name} is no list")
+        for item in value:
+            _check(item, shape[0], f"what is in {name}")
+    elif shape is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        # Neither NaN nor infinity nor an integer too large for a float.
+        _need(number and abs(value) < 1e300, f"{name} is no number")
+    else:
+        _need(isinstance(value, shape), f"{name} is of another type than {shape.__name__}")
 
 
 def _need(holds: bool, otherwise: str) -> None:
     if not holds:
         raise DataError(otherwise)
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # Neither NaN nor infinity nor an integer too large for a float.
-    return number and abs(value) < 1e300
