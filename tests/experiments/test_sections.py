@@ -41,13 +41,31 @@ def points(results):
 """
 
 
-def test_a_file_adds_a_table_and_a_figure(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone at its end."""
     sections.register_all()
     monkeypatch.setattr(sections, "_SECTIONS", dict(sections._SECTIONS))
     monkeypatch.setattr(sections, "_FIGURES", dict(sections._FIGURES))
     monkeypatch.setattr(suite, "EXPERIMENTS", dict(suite.EXPERIMENTS))
+
+
+def test_another_package_adds_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_table.py").write_text(ADDED)
+    about = tmp_path / "theirs-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[metatkgr.sections]\nfour = their_table\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "four-shot" not in suite.EXPERIMENTS
+    sections.register_all()
+    assert "four-shot" in suite.EXPERIMENTS
+    assert "four-shot" in sections._SECTIONS
+
+
+def test_a_file_adds_a_table_and_a_figure(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "four_shot.py").write_text(ADDED)
     monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
     out = tmp_path / "out"

@@ -10,7 +10,8 @@ A file in this folder is found and imported. It decorates a function of the resu
     def bound(results: Results) -> Iterator[Drawing]:
         '''The figures that can be drawn from these results.'''
 
-Where it needs cells of its own, it adds them to ``suite.EXPERIMENTS`` under a name, and
+A module of another package does the same, named by an entry point of the group
+``metatkgr.sections``. Cells of its own it adds to ``suite.EXPERIMENTS`` under a name, and
 ``metatkgr reproduce NAME`` computes them.
 """
 
@@ -20,6 +21,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeVar
 
 from metatkgr.experiments.results import Results
@@ -69,9 +71,11 @@ def figure(*, place: int) -> Callable[[DrawT], DrawT]:
 
 
 def register_all() -> None:
-    """Import every file of this folder."""
+    """Import every file of this folder, and those that other packages offer."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+    for offered in entry_points(group="metatkgr.sections"):
+        offered.load()
 
 
 def page_lines(results: Results, further: Mapping[int, Write] | None = None) -> list[str]:

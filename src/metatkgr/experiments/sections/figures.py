@@ -13,11 +13,13 @@ from metatkgr.experiments.dataset_figures import new_figure
 from metatkgr.experiments.records import FloatArray, Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.sections import Drawing, drawings, figure, section
+from metatkgr.training.tuned import TUNED
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-__all__ = ["LINES", "MARKERS"]
+__all__ = ["bound_curve"]
 
 OVER_TIME = ("YAGO", "ICEWS18")
 _BINS = 12
@@ -25,7 +27,7 @@ _OF_DATASETS = {
     "entities_over_time": "entities over time",
     "facts_per_new_entity": "facts per new entity",
 }
-LINES: tuple[tuple[str, Any, str], ...] = (
+_LINES: tuple[tuple[str, Any, str], ...] = (
     ("0.0", "-", "o"),
     ("0.0", (0, (5, 2)), "s"),
     ("0.45", "-", "^"),
@@ -35,7 +37,7 @@ LINES: tuple[tuple[str, Any, str], ...] = (
     ("0.6", "-", "X"),
 )
 """Grey, dashes and marker of each line; no two alike in two of the three."""
-MARKERS = "os^DvPX*<>ph8d"
+_MARKERS = "os^DvPX*<>ph8d"
 
 
 @section("figures", place=130)
@@ -80,7 +82,7 @@ def _file(dataset: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in dataset)
 
 
-def _shown(results: Results, dataset: str, most: int = len(LINES)) -> list[Row]:
+def _shown(results: Results, dataset: str, most: int = len(_LINES)) -> list[Row]:
     """MetaTKGR, the rules, and the best of the others."""
     first = [METATKGR, *(Row(rule) for rule in reversed(RULES))]
     means = {
@@ -115,7 +117,7 @@ def _binned(kept: Sequence[dict[str, Any]]) -> tuple[list[str], FloatArray]:
 def _draw_over_time(dataset: str, lines: dict[str, tuple[list[str], FloatArray]]) -> Figure:
     figure, (axes,) = new_figure(f"{dataset}: H@10 over time")
     labels: list[str] = []
-    for (name, (steps, shares)), (grey, dashes, marker) in zip(lines.items(), LINES, strict=False):
+    for (name, (steps, shares)), (grey, dashes, marker) in zip(lines.items(), _LINES, strict=False):
         labels = steps if len(steps) > len(labels) else labels
         axes.plot(
             range(len(shares)), shares, color=grey, ls=dashes, marker=marker, ms=5, lw=1.4,
@@ -166,7 +168,7 @@ def _draw_training_time(
     ordered = sorted(points.items(), key=lambda item: -item[1][1])
     for number, (name, (seconds, mrr)) in enumerate(ordered):
         filled = "0.2" if number % 2 == 0 else "white"
-        marker = MARKERS[number % len(MARKERS)]
+        marker = _MARKERS[number % len(_MARKERS)]
         axes.plot([seconds], [mrr], ls="", marker=marker, ms=9, mfc=filled, mec="0.1", label=name)
     for rule, dashes in zip(RULES, ((0, (1, 2)), (0, (5, 3)), (0, (8, 2, 1, 2))), strict=True):
         values = results.values(dataset, Row(rule), 3)
@@ -184,4 +186,120 @@ def _draw_training_time(
     axes.grid(color="0.92", lw=0.6)
     # Names at the points would lie upon each other.
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
+@figure(place=40)
+def _learning(results: Results) -> Iterator[Drawing]:
+    learning = {d: drawn for d in results.datasets if (drawn := _learning_curves(results, d))}
+    if learning:
+        yield Drawing(
+            "learning",
+            "The loss of each model over the last phase of its training, 3-shot, first seed, "
+            "against that of the first epoch that was kept.",
+            lambda: _draw_learning(learning),
+        )
+
+
+@figure(place=50)
+def _bound(results: Results) -> Iterator[Drawing]:
+    curves = {d: curve for d in results.datasets if (curve := bound_curve(results, d))}
+    if curves:
+        yield Drawing(
+            "bound",
+            "The regulariser's bound and the losses over meta-training (first seed): the empirical "
+            "loss is that of meta-train tasks, the true one that of meta-validation tasks, whose "
+            "entities emerge later.",
+            lambda: _draw_bound(curves),
+        )
+
+
+def _learning_curves(results: Results, dataset: str) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """For each trained row: epochs of its last phase, and the loss against the first one's.
+
+    Rows of the preset 'tuned' are left out: there are not as many marks as lines.
+    """
+    lines = {}
+    for row in (row for row in results.rows(3) if row.preset != TUNED):
+        for run in results.of(dataset, row, 3)[:1]:
+            curves = [c for c in run.training.get("curve", []) if len(c.get("loss", [])) > 1]
+            if curves:
+                curve = curves[-1]
+                loss = np.array(curve["loss"], np.float64)
+                epoch = np.array(curve["epoch"], np.float64)
+                lines[row.plain] = epoch, loss / loss[0]
+    return lines
+
+
+def _draw_learning(learning: dict[str, dict[str, tuple[FloatArray, FloatArray]]]) -> Figure:
+    """A panel for each dataset, a line for each model."""
+    title = "Loss over training, relative to its beginning"
+    figure, panels = new_figure(title, len(learning), 4.4, max(4.6, 3.8 * len(learning)))
+    names = list(dict.fromkeys(name for lines in learning.values() for name in lines))
+    for axes, (dataset, lines) in zip(panels, learning.items(), strict=True):
+        for number, name in enumerate(names):
+            if name not in lines:
+                continue
+            grey, dashes, _ = _LINES[number % len(_LINES)]
+            marker = _MARKERS[number % len(_MARKERS)]
+            epoch, loss = lines[name]
+            axes.plot(
+                epoch, loss, color=grey, ls=dashes, marker=marker, ms=4, lw=1.1, mfc="white",
+                markevery=max(len(epoch) // 6, 1), label=name,
+            )  # fmt: skip
+        axes.set_title(dataset, size=10)
+        axes.set_xlabel("epoch")
+        axes.set_xscale("log")
+        axes.grid(color="0.93", lw=0.6)
+    panels[0].set_ylabel("loss / first loss")
+    handles: dict[str, Artist] = {}
+    for axes in panels:
+        drawn, named = axes.get_legend_handles_labels()
+        handles |= dict(zip(named, drawn, strict=True))
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=6,
+        frameon=False,
+        fontsize=8.5,
+    )
+    return figure
+
+
+def bound_curve(results: Results, dataset: str) -> dict[str, list[Any]] | None:
+    """The curve of the phase that has a bound, of the first run that measured the true loss."""
+    for run in results.of(dataset, METATKGR, 3):
+        for curve in run.training.get("curve", []):
+            if "bound" in curve and "true_loss" in curve:
+                return dict(curve)
+    return None
+
+
+def _draw_bound(curves: dict[str, dict[str, list[Any]]]) -> Figure:
+    """A panel for each dataset."""
+    title = "The bound and the losses over meta-training"
+    figure, panels = new_figure(title, len(curves), 3.8, max(4.6, 3.6 * len(curves)))
+    named = {
+        "bound": "bound",
+        "true_loss": "true loss (meta-validation)",
+        "empirical": "empirical loss (meta-train)",
+    }
+    for axes, (dataset, curve) in zip(panels, curves.items(), strict=True):
+        styles = (_LINES[0], _LINES[1], _LINES[3])
+        for (key, name), (grey, dashes, marker) in zip(named.items(), styles, strict=True):
+            values = [np.nan if value is None else value for value in curve[key]]
+            axes.plot(
+                curve["epoch"], values, color=grey, ls=dashes, marker=marker, ms=5, lw=1.4,
+                mfc="white", label=name,
+            )  # fmt: skip
+        axes.set_title(dataset, size=10)
+        axes.set_xlabel("epoch")
+        axes.locator_params(axis="x", integer=True, nbins=6)
+    panels[0].set_ylabel("loss")
+    handles, labels = panels[0].get_legend_handles_labels()
+    ncols = 3 if len(curves) > 1 else 1
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9
+    )
     return figure

@@ -10,7 +10,7 @@ from metatkgr.experiments.published import PUBLISHED
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
 from metatkgr.experiments.sections import section
 from metatkgr.experiments.sections.ablations import ablation_means, ablation_rows
-from metatkgr.experiments.sections.curves import bound_curve
+from metatkgr.experiments.sections.figures import bound_curve
 from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, mark, number
 from metatkgr.experiments.significance import ALPHA, Comparison
 
