@@ -15,16 +15,21 @@ import numpy as np
 import pytest
 
 from metatkgr.data.facts import Facts
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.ingest import ingest
 from metatkgr.data.readers import (
     BadRowsError,
     ReadOptions,
+    formats,
+    lines,
     read_facts,
     read_facts_with_report,
     read_raw_facts,
     to_table,
 )
 from metatkgr.data.readers.bad_rows import BadRows
-from metatkgr.data.readers.inputs import rows_of_text
+from metatkgr.data.readers.formats.text import rows_of_text
+from metatkgr.data.readers.rows import Rows
 from metatkgr.errors import DataError, SettingsError, UnknownNameError
 
 CLEAN = "Ann,knows,Bob,2018-01-01\nBob,likes,Cid,2018-01-03\nAnn,likes,Bob,2018-01-02\n"
@@ -565,16 +570,64 @@ def test_importing_the_readers_imports_no_optional_package() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def rows_of(data: bytes, suffix: str, **options: object) -> Rows:
+    (rows,) = rows_of_text([data], "x", suffix, ReadOptions(**options))
+    return rows
+
+
 def test_clean_files_take_the_fast_path(monkeypatch) -> None:
     pytest.importorskip("pyarrow")
 
-    def refuse(file):
+    def refuse(*words):
         raise AssertionError("took the slow path")
 
-    monkeypatch.setattr("metatkgr.data.readers.inputs.split_lines", refuse)
+    monkeypatch.setattr("metatkgr.data.readers.lines._split_each", refuse)
     for suffix, text in ((".csv", CLEAN), (".tsv", CLEAN.replace(",", "\t"))):
         for ends in ("", "\n\n", "\r\n"):
-            rows = rows_of_text((text + ends).encode(), "x", suffix, ReadOptions())
+            rows = rows_of((text + ends).encode(), suffix)
             assert rows.numbers.tolist() == [1, 2, 3]
-        rows = rows_of_text(("é" + text).encode(), "x", suffix, ReadOptions(header=True))
+        rows = rows_of(("é" + text).encode(), suffix, header=True)
         assert rows.numbers.tolist() == [2, 3]
+
+
+def test_one_unusual_line_does_not_slow_down_the_others(monkeypatch) -> None:
+    pytest.importorskip("pyarrow")
+    slow, each = [], lines._split_each
+
+    def count(file, some, before):
+        slow.extend(some := list(some))
+        return each(file, some, before)
+
+    monkeypatch.setattr(lines, "_split_each", count)
+    text = CLEAN * 100 + '"Ann, or Anna",likes,Bob,2018-01-09\n' + CLEAN * 100 + "a,b\n"
+    rows = rows_of(text.encode(), ".csv")
+    assert [number for number, _ in slow] == [301, 602]
+    assert rows.numbers.tolist() == list(range(1, 602))
+    assert rows.columns["subject"].texts[rows.columns["subject"].codes[300]] == "Ann, or Anna"
+    assert [row.number for row in rows.bad] == [602]
+
+
+def test_a_format_is_one_file_that_registers_itself(tmp_path: Path, monkeypatch) -> None:
+    """A module in a folder that the package of formats looks into; nothing else is changed."""
+    (tmp_path / "brackets.py").write_text(
+        "from metatkgr.data.readers.formats import register\n"
+        "from metatkgr.data.readers.tables import rows_of_tuples\n"
+        "import ast\n"
+        "@register('.facts')\n"
+        "def read(file, options, rows, *, times_only):\n"
+        "    lines = file.read_text().splitlines()\n"
+        "    yield rows_of_tuples([ast.literal_eval(line) for line in lines], options)\n"
+    )
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
+    monkeypatch.setattr(formats, "_KNOWN", {})
+    for name in [name for name in sys.modules if name.startswith(formats.__name__ + ".")]:
+        monkeypatch.delitem(sys.modules, name)
+    formats._find_own.cache_clear()
+    path = tmp_path / "world.facts"
+    path.write_text("('Ann', 'likes', 'Bob', 3)\n('Bob', 'likes', 'Cid', 4)\n")
+    assert ".facts" in formats.suffixes_told()
+    facts = read_facts(path)
+    assert (facts.name, len(facts), tuple(facts.entities)) == ("world", 2, ("Ann", "Bob", "Cid"))
+    ingest([path], tmp_path / "folder")
+    assert_same(FactFolder(tmp_path / "folder").facts(), facts)
+    formats._find_own.cache_clear()

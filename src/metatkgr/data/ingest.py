@@ -31,12 +31,11 @@ from metatkgr.data.calendar import Calendar
 from metatkgr.data.engine import Engine
 from metatkgr.data.folder import FactFolder
 from metatkgr.data.growth import Growth, write_index, write_order
-from metatkgr.data.large.chunks import input_files
-from metatkgr.data.large.scan import Scan, scan
 from metatkgr.data.manifest import KINDS, Manifest
 from metatkgr.data.readers.bad_rows import BadRows
+from metatkgr.data.readers.inputs import input_files
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.rows_on_disk import RowsOnDisk
+from metatkgr.data.rows_on_disk import RowsOnDisk, Scan, scan
 from metatkgr.errors import DataError
 from metatkgr.files import exclusive
 

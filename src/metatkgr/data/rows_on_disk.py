@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,93 @@ import numpy as np
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.engine import Engine, Table
 from metatkgr.data.facts import IntArray, Vocabulary
-from metatkgr.data.large.chunks import pieces
-from metatkgr.data.large.scan import Scan
 from metatkgr.data.manifest import KINDS
 from metatkgr.data.readers.bad_rows import FIRST, BadRows, BadRowsError
 from metatkgr.data.readers.checks import CheckedRows, check_rows
-from metatkgr.data.readers.inputs import kind_of_file
+from metatkgr.data.readers.formats import kind_of_file, pieces
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.reading import facts_of_rows
 from metatkgr.data.readers.rows import Rows
-from metatkgr.data.readers.vocabularies import by_first_appearance, numbered_up_to
+from metatkgr.data.readers.times import Moments, UnitFinder
+from metatkgr.data.readers.vocabularies import (
+    by_first_appearance,
+    numbered_up_to,
+    parse_id,
+    vocabularies_beside,
+)
 from metatkgr.errors import DataError
 
-__all__ = ["RowsOnDisk"]
+__all__ = ["RowsOnDisk", "Scan", "scan"]
 
 _RAW = {"subject": "int32", "relation": "int32", "object": "int32", "time": "int64"}
+
+
+_DISTINCT_TIMES = 1 << 20
+"""So many different times are told apart when integers and dates are counted against each other."""
+_FIRST_ROWS = 10_000
+"""How many rows tell whether names are ids."""
+
+Given = tuple[Vocabulary | None, Vocabulary | None]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What was found out."""
+
+    unit: str
+    """One of ``calendar.UNITS``."""
+    interval: bool
+    ids: bool
+    """Whether names are integer ids."""
+    vocabularies: Given
+    """Of entities and relations, where files beside the data give them."""
+    span: tuple[int, int] | None
+    """Earliest and latest raw time; only where intervals are to be filled up to it."""
+
+
+def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
+    """Find out what the options leave open; reads the files only where that is needed."""
+    first = next(pieces(files[0], options, min(rows, _FIRST_ROWS)), None)
+    if first is None:
+        raise DataError(f"{files[0]} holds no rows")
+    vocabularies = vocabularies_beside(files[0].parent, options.ids)
+    ids = options.ids
+    if ids is None:
+        ids = None not in vocabularies and _mostly_integers(first)
+    interval = first.layout.interval
+    unit = options.unit
+    if unit == "auto":
+        unit = _unit_of(files, options, rows, interval=interval)
+    span: tuple[int, int] | None = None
+    if interval and options.clip is None:
+        for file in files:
+            for part in pieces(file, options, rows):
+                found = check_rows(
+                    [part], source=str(file), unit=unit, ids=ids, vocabularies=vocabularies
+                ).span
+                if found is not None:
+                    low, high = span or found
+                    span = min(low, found[0]), max(high, found[1])
+    return Scan(unit, interval, ids, vocabularies, span)
+
+
+def _mostly_integers(rows: Rows) -> bool:
+    columns = (rows.columns[role] for role in ("subject", "relation", "object"))
+    distinct = {text.strip() for column in columns for text in column.texts if text}
+    return 2 * sum(parse_id(text) is not None for text in distinct) > len(distinct)
+
+
+def _unit_of(files: list[Path], options: ReadOptions, rows: int, *, interval: bool) -> str:
+    finder, seen = UnitFinder(), set[str]()
+    for file in files:
+        for part in pieces(file, options, rows, times_only=True):
+            columns = [part.columns[role] for role in ("time", "end") if role in part.columns]
+            texts = {text.strip() for column in columns for text in column.texts if text}
+            new = [text for text in texts if text not in seen]
+            if len(seen) < _DISTINCT_TIMES:
+                seen.update(new)
+            finder.add(Moments.parse(new))
+    return finder.unit(interval=interval)
 
 
 class RowsOnDisk:

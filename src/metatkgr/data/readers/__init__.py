@@ -1,9 +1,9 @@
 """Facts from files, folders, frames and tuples; rows that cannot be read are reported, never lost.
 
-The way of a file: ``inputs`` finds and decompresses it, ``layout`` finds out its columns, ``rows``
-(or ``fast_rows``) cuts it into cells, ``checks`` says which rows are bad, ``times`` and
-``intervals`` make steps of its dates, ``vocabularies`` numbers its names, ``reading`` puts it all
-together. ``tables`` does the same for frames, Parquet and tuples.
+The way of a file: ``inputs`` finds it, ``formats`` opens it by its suffix and gives its rows piece
+by piece (``layout`` finds out its columns, ``lines`` and ``cells`` cut text), ``checks`` says which
+rows are bad, ``times`` and ``intervals`` make steps of its dates, ``vocabularies`` numbers its
+names, ``reading`` puts it all together. ``tables`` does the same for frames and tuples.
 """
 
 from metatkgr.data.readers.bad_rows import BadRow, BadRows, BadRowsError

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import zlib
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metatkgr.data.readers.fast_rows import split_fast
-from metatkgr.data.readers.layout import find_layout, has_header, pick_delimiter
+from metatkgr.data.readers.formats import kind_of_file, pieces, suffixes_told
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.rows import Rows, TextFile, sample_cells, sample_lines, split_lines
-from metatkgr.data.readers.tables import is_frame, rows_of_frame, rows_of_parquet, rows_of_tuples
+from metatkgr.data.readers.rows import Rows
+from metatkgr.data.readers.tables import is_frame, rows_of_frame, rows_of_tuples
 from metatkgr.data.readers.vocabularies import ENTITY_FILE, RELATION_FILE
 from metatkgr.errors import DataError
 
-__all__ = ["Opened", "files_of", "kind_of_file", "open_input", "rows_of_text"]
+__all__ = ["Opened", "files_of", "input_files", "open_input"]
 
-_TEXT = (".csv", ".tsv", ".txt")
-_COMPRESSED = (".gz", ".zst")
-_SUFFIXES = f"{', '.join(_TEXT)} (also with {' or '.join(_COMPRESSED)}) and .parquet"
 _SPLITS = (("train",), ("valid", "val", "validation", "dev"), ("test",))
 
 
@@ -67,20 +60,10 @@ def _open_path(path: Path, options: ReadOptions) -> Opened:
         raise DataError(f"there is no file or folder {str(path)!r}")
     if not is_folder and not is_file:
         raise DataError(f"{path} is neither a file nor a folder")
-    parts = [_rows_of_file(file, options) for file in files]
+    parts = [part for file in files for part in pieces(file, options)]
     plain = path.resolve().name if is_folder else kind_of_file(path)[0]
     folder = path if is_folder else path.parent
     return Opened(str(path), options.name or plain, parts, folder)
-
-
-def kind_of_file(path: Path) -> tuple[str, str, str]:
-    """Plain name, suffix and compression of a file; the suffix is empty if it isn't supported."""
-    name = path.name
-    compression = next((end for end in _COMPRESSED if name.lower().endswith(end)), "")
-    name = name[: len(name) - len(compression)]
-    known = _TEXT if compression else (*_TEXT, ".parquet")
-    suffix = next((end for end in known if name.lower().endswith(end)), "")
-    return name[: len(name) - len(suffix)], suffix, compression
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -105,7 +88,7 @@ def files_of(folder: Path) -> list[Path]:
     if len(files) == 1:
         return files
     if not files:
-        raise DataError(f"{folder} holds no data: files may be {_SUFFIXES}")
+        raise DataError(f"{folder} holds no data: files may be {suffixes_told()}")
     shown = ", ".join(path.name for path in files[:5]) + (", …" if len(files) > 5 else "")
     raise DataError(
         f"{folder} holds {len(files)} data files ({shown}) and none is called train, valid or test:"
@@ -113,65 +96,26 @@ def files_of(folder: Path) -> list[Path]:
     )
 
 
-def _rows_of_file(path: Path, options: ReadOptions) -> Rows:
-    _, suffix, compression = kind_of_file(path)
-    if not suffix:
-        raise DataError(f"cannot tell what {path} is by its name: files may be {_SUFFIXES}")
-    if not path.is_file():
-        raise DataError(f"{path} is a folder, not a file")
-    try:
-        if suffix == ".parquet":
-            if path.stat().st_size == 0:
-                raise DataError(f"{path} is empty")
-            return rows_of_parquet(path, options)
-        data = _decompressed(path.read_bytes(), path, compression)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    return rows_of_text(data, str(path), suffix, options)
+def input_files(sources: list[Path]) -> list[Path]:
+    """The data files of files and folders, in order; of a folder without splits, all of its files.
 
-
-def _decompressed(data: bytes, path: Path, compression: str) -> bytes:
-    if not compression or not data:
-        return data
-    try:
-        if compression == ".gz":
-            return gzip.decompress(data)
-        import pyarrow as pa
-
-        return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
-    except ImportError:
-        raise DataError(f"to read {path}, install pyarrow (pip install pyarrow)") from None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        kind = {".gz": "gzip", ".zst": "zstd"}[compression]
-        raise DataError(f"{path} is not a complete {kind} file: {error}") from None
-
-
-def rows_of_text(
-    data: bytes, source: str, suffix: str, options: ReadOptions, *, fast: bool = True
-) -> Rows:
-    """Split the text of a file into rows.
-
-    Args:
-        data: the uncompressed bytes.
-        source: what to call the file.
-        suffix: .csv, .tsv or .txt.
-        options: how to read it.
-        fast: try pyarrow first; the result is the same without.
+    Raises:
+        DataError: one of them is not there, or holds nothing that can be read.
     """
-    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and b"\0" in data[:100]:
-        raise DataError(f"{source} is UTF-16 text: save it as UTF-8")
-    data = data.removeprefix(BOM_UTF8)
-    lines = sample_lines(data)
-    if not lines:
-        raise DataError(f"{source} is empty")
-    delimiter = options.delimiter or pick_delimiter(lines[0][1], suffix)
-    rows = [sample_cells(line, delimiter) for _, line in lines]
-    header = has_header(rows, options)
-    names = rows[0] if header else None
-    layout = find_layout(names, rows[1:] if header else rows, options, source=source)
-    file = TextFile(source, data, delimiter, lines[0][0] if header else 0, layout)
-    found = split_fast(file) if fast else None
-    result = split_lines(file) if found is None else found
-    if len(result) + result.bad_total == 0:
-        raise DataError(f"{source} has a header and no rows")
-    return result
+    files: list[Path] = []
+    for source in sources:
+        path = source.expanduser()
+        if path.is_dir():
+            parts = [file for file in sorted(path.iterdir()) if kind_of_file(file)[1]]
+            numbered = [file for file in parts if file.name.lower().startswith("part")]
+            files += numbered or files_of(path)
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise DataError(f"there is no file or folder {str(path)!r}")
+    for file in files:
+        if not kind_of_file(file)[1]:
+            raise DataError(f"cannot tell what {file} is by its name: use .parquet, .csv or .tsv")
+        if file.stat().st_size == 0:
+            raise DataError(f"{file} is empty")
+    return files

@@ -1,11 +1,10 @@
-"""Rows that are not text: tuples from Python, pandas and polars frames, pyarrow tables, Parquet."""
+"""Rows that are not text: tuples from Python, pandas and polars frames, pyarrow tables."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.rows import Coded, Rows
 from metatkgr.errors import DataError
 
-__all__ = ["cell_text", "is_frame", "rows_of_frame", "rows_of_parquet", "rows_of_tuples"]
+__all__ = ["cell_text", "is_frame", "rows_of_frame", "rows_of_tuples"]
 
 
 def cell_text(value: Any) -> str | None:
@@ -112,37 +111,6 @@ def rows_of_frame(frame: Any, options: ReadOptions) -> Rows:
     if type(frame).__module__.startswith("pandas"):
         return _rows(source, names, len(frame), lambda at: frame.iloc[:, at], options)
     return _rows(source, names, len(frame), lambda at: frame.to_series(at), options)
-
-
-def rows_of_parquet(path: Path, options: ReadOptions) -> Rows:
-    """Rows of a Parquet file; only the columns needed are read."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError(f"to read {path}, install pyarrow (pip install pyarrow)") from None
-    try:
-        file = parquet.ParquetFile(path)
-        names, count = list(file.schema_arrow.names), file.metadata.num_rows
-
-        def column(at: int) -> Any:
-            # By position: names may be there twice.
-            return file.read().column(at) if len(set(names)) < len(names) else _read_one(file, at)
-
-        return _rows(str(path), names, count, column, options)
-    except DataError:
-        raise
-    except Exception as error:
-        # Bytes from anywhere make pyarrow raise errors of a dozen types.
-        reason = shorten(" ".join(str(error).split()), 200)
-        raise DataError(f"{path} is not a readable Parquet file: {reason}") from None
-
-
-def _read_one(file: Any, at: int) -> Any:
-    name = file.schema_arrow.names[at]
-    table = file.read(columns=[name])
-    if table.num_columns != 1:
-        raise ValueError(f"the column {name!r} is nested")
-    return table.column(0)
 
 
 def _rows(

@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from metatkgr.data.facts import IntArray
-from metatkgr.data.readers.fast_times import DATE_LENGTH, DATETIME_LENGTH, read_same_length
 
-__all__ = ["MAX_RAW", "Kind", "Moments", "Precision", "kind_of", "why_not_a_time"]
+__all__ = ["MAX_RAW", "Kind", "Moments", "Precision", "UnitFinder", "kind_of", "why_not_a_time"]
 
 MAX_RAW = 10**15
 """Largest raw time either side of zero: differences and products with it stay within int64."""
@@ -38,6 +37,7 @@ _DATE = re.compile(
     r"(?:[Tt ]([0-9]{2})(?::?([0-9]{2})(?::?([0-9]{2})(?:[.,][0-9]+)?)?)?"  # hour, minute, second
     r" ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?)?)?)?"  # zone
 )
+_DATE_LENGTH, _DATETIME_LENGTH = len("2018-01-31"), len("2018-01-31T23:59:59")
 _DAY = 24 * 60
 _MANY = 1000  # fewer texts than this are read as fast one by one
 _EPOCH = dt.date(1970, 1, 1).toordinal()
@@ -150,32 +150,76 @@ def _read_bare_number(text: str) -> tuple[int, int, Precision]:
     )
 
 
+def _read_same_length(texts: Sequence[str], length: int) -> tuple[npt.NDArray[np.bool_], IntArray]:
+    """Read dates as nearly all files have them: ``2018-01-31`` and ``2018-01-31T23:59:59``.
+
+    An event log may hold a different time in every row. Texts of exactly these two shapes are read
+    as a matrix of characters; whatever is not one of them, or not a date, is left to the others.
+
+    Args:
+        texts: N texts.
+        length: ``_DATE_LENGTH`` or ``_DATETIME_LENGTH``.
+
+    Returns:
+        (N,) whether the text is a date of the shape above, and (N,) its minute since 1970.
+    """
+    # Whatever is not ASCII becomes '?', one byte per character, so the matrix keeps its shape.
+    joined = "".join(texts).encode("ascii", "replace")
+    grid = np.frombuffer(joined, np.uint8).reshape(len(texts), length)
+    valid = np.ones(len(texts), bool)
+    for at, separators in ((4, b"-"), (7, b"-"), (10, b"T "), (13, b":"), (16, b":")):
+        if at < length:
+            valid &= np.isin(grid[:, at], np.frombuffer(separators, np.uint8))
+
+    def number(begin: int, end: int) -> IntArray:
+        value = np.zeros(len(texts), np.int64)
+        for at in range(begin, end):
+            digit = grid[:, at].astype(np.int64) - ord("0")
+            np.logical_and(valid, (digit >= 0) & (digit <= 9), out=valid)
+            value = value * 10 + digit
+        return value
+
+    year, month, day = number(0, 4), number(5, 7), number(8, 10)
+    valid &= (month >= 1) & (month <= 12) & (day >= 1)
+    months = np.where(valid, (year - 1970) * 12 + month - 1, 0)
+    begins = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    next_begins = (months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    valid &= day <= next_begins - begins
+    minute = (begins + day - 1) * (24 * 60)
+    if length == _DATETIME_LENGTH:
+        hours, minutes, seconds = number(11, 13), number(14, 16), number(17, 19)
+        valid &= (hours <= 23) & (minutes <= 59) & (seconds <= 60)
+        minute += 60 * hours + minutes
+    return valid, minute
+
+
+def _read(text: str | None) -> tuple[Kind, int, int, int, Precision]:
+    """Kind, integer, first and last minute and precision of a cell; the reason it has none."""
+    if text is None or text == "" or _OPEN.fullmatch(text):
+        return Kind.OPEN, 0, 0, 0, Precision.YEAR
+    if _INTEGER.fullmatch(text):
+        return Kind.INTEGER, _read_integer(text), 0, 0, Precision.YEAR
+    return Kind.DATE, 0, *_read_date(text)
+
+
 def kind_of(text: str | None) -> Kind:
     """What sort of time ``text`` is."""
-    if text is None or text == "" or _OPEN.fullmatch(text):
-        return Kind.OPEN
     try:
-        if _INTEGER.fullmatch(text):
-            _read_integer(text)
-            return Kind.INTEGER
-        _read_date(text)
+        return _read(text)[0]
     except _NotATimeError:
         return Kind.BAD
-    return Kind.DATE
 
 
 def why_not_a_time(text: str | None, unit: str) -> str:
     """The reason why ``text`` cannot be read as a time in ``unit``."""
-    if text is None or text == "":
+    if not text:
         return "no time"
-    if _OPEN.fullmatch(text):
-        return "an unknown time (only intervals may be open)"
     try:
-        if _INTEGER.fullmatch(text):
-            _read_integer(text)
+        kind = _read(text)[0]
+        if kind is Kind.OPEN:
+            return "an unknown time (only intervals may be open)"
+        if kind is Kind.INTEGER:
             _read_bare_number(text)
-        else:
-            _read_date(text)
     except _NotATimeError as error:
         return str(error)
     return "not an integer" if unit == "step" else f"not a time in the unit {unit!r}"
@@ -209,50 +253,29 @@ class Moments:
         value, first, last = (np.zeros(size, np.int64) for _ in range(3))
         others = list(range(size))
         for length, known, span in (
-            (DATE_LENGTH, Precision.DAY, _DAY - 1),
-            (DATETIME_LENGTH, Precision.HOUR, 0),
+            (_DATE_LENGTH, Precision.DAY, _DAY - 1),
+            (_DATETIME_LENGTH, Precision.HOUR, 0),
         ):
             rows = [at for at in others if len(texts[at] or "") == length]
             if len(rows) < _MANY:
                 continue
-            valid, minute = read_same_length([texts[at] or "" for at in rows], length)
+            valid, minute = _read_same_length([texts[at] or "" for at in rows], length)
             usual = np.asarray(rows)[valid]
             kind[usual], precision[usual] = Kind.DATE, known
             first[usual], last[usual] = minute[valid], minute[valid] + span
             others = np.flatnonzero(kind == Kind.BAD).tolist()
         for at in others:
-            text = texts[at]
-            if text is None or text == "" or _OPEN.fullmatch(text):
-                kind[at] = Kind.OPEN
-                continue
             try:
-                if _INTEGER.fullmatch(text):
-                    value[at] = _read_integer(text)
-                    kind[at] = Kind.INTEGER
-                else:
-                    first[at], last[at], precision[at] = _read_date(text)
-                    kind[at] = Kind.DATE
+                kind[at], value[at], first[at], last[at], precision[at] = _read(texts[at])
             except _NotATimeError:
                 kind[at] = Kind.BAD
         return cls(texts, kind, value, first, last, precision)
 
     def auto_unit(self, *, interval: bool) -> str:
-        """The unit to read these times in when nobody chose one.
-
-        Integers (when there are more of them than dates) are steps. Otherwise points in time take
-        the finest unit that any of them needs. Intervals take the coarsest, the one unit that all
-        their ends state: a single full date among years must not turn years into days.
-        """
-        dates = self.kind == Kind.DATE
-        if np.count_nonzero(self.kind == Kind.INTEGER) > np.count_nonzero(dates):
-            return "step"
-        if not dates.any():
-            return "step"
-        precision = self.precision[dates].min() if interval else self.precision[dates].max()
-        if precision == Precision.HOUR:
-            hour = self.first[dates] // 60 % 24
-            return "hour" if (hour != hour[0]).any() else "day"
-        return ("year", "month", "day")[precision]
+        """The unit to read these times in when nobody chose one (:class:`UnitFinder`)."""
+        finder = UnitFinder()
+        finder.add(self)
+        return finder.unit(interval=interval)
 
     def in_unit(self, unit: str) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]:
         """Raw times in ``unit``.
@@ -277,6 +300,37 @@ class Moments:
             first, last = np.where(integer, self.value, first), np.where(integer, self.value, last)
             known = known | integer
         return first, last, known
+
+
+class UnitFinder:
+    """Finds the unit to read times in when nobody chose one.
+
+    Integers (when there are more of them than dates) are steps. Otherwise points in time take the
+    finest unit that any of them needs. Intervals take the coarsest, the one unit that all their
+    ends state: a single full date among years must not turn years into days.
+    """
+
+    def __init__(self) -> None:
+        self._integers = self._dates = 0
+        self._precisions: set[int] = set()
+        self._hours: set[int] = set()
+
+    def add(self, moments: Moments) -> None:
+        """Take some more times."""
+        dates = moments.kind == Kind.DATE
+        self._integers += int(np.count_nonzero(moments.kind == Kind.INTEGER))
+        self._dates += int(np.count_nonzero(dates))
+        self._precisions.update(np.unique(moments.precision[dates]).tolist())
+        self._hours.update(np.unique(moments.first[dates] // 60 % 24).tolist())
+
+    def unit(self, *, interval: bool) -> str:
+        """The unit to read all of them in."""
+        if self._integers > self._dates or not self._dates:
+            return "step"
+        precision = min(self._precisions) if interval else max(self._precisions)
+        if precision == Precision.HOUR:
+            return "hour" if len(self._hours) > 1 else "day"
+        return ("year", "month", "day")[precision]
 
 
 def _minutes_to_raw(minutes: IntArray, unit: str) -> IntArray:

@@ -1,0 +1,64 @@
+"""Parquet: a row group at a time, and only the columns that are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from metatkgr.data.readers.bad_rows import shorten
+from metatkgr.data.readers.formats import register
+from metatkgr.data.readers.layout import SAMPLE
+from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.rows import Rows
+from metatkgr.data.readers.tables import rows_of_frame
+from metatkgr.errors import DataError
+
+_ROWS = 1 << 20
+
+
+@register(".parquet")
+def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool) -> Iterator[Rows]:
+    """The rows of a Parquet file; see :class:`FileFormat`."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(f"to read {file}, install pyarrow (pip install pyarrow)") from None
+    try:
+        opened = parquet.ParquetFile(file)
+        names = list(opened.schema_arrow.names)
+        first = next(opened.iter_batches(batch_size=SAMPLE), None)
+        if first is None:
+            raise DataError(f"{file} holds no rows")
+        named = ReadOptions.of(options, {"name": str(file)})  # what errors call it
+        layout = rows_of_frame(pa.Table.from_batches([first]), named).layout
+        roles = list(layout.positions)
+        changes = {"columns": tuple(roles), "header": None, "interval": layout.interval}
+        by_role = ReadOptions.of(named, changes)
+        needed = [role for role in roles if not times_only or role in ("time", "end")]
+        wanted = [names[layout.positions[role]] for role in needed]
+        # By position where names are there twice.
+        twice = len(set(names)) < len(names)
+        number = 0
+        for batch in opened.iter_batches(
+            batch_size=rows or _ROWS, columns=None if twice else wanted
+        ):
+            size = batch.num_rows
+            columns = {
+                role: batch.column(layout.positions[role] if twice else name)
+                for role, name in zip(needed, wanted, strict=True)
+            }
+            blank = pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), ["-"])
+            table = pa.table({role: columns.get(role, blank) for role in roles})
+            found = rows_of_frame(table, by_role)
+            yield replace(found, layout=layout, numbers=found.numbers + number)
+            number += size
+    except DataError:
+        raise
+    except Exception as error:
+        # Bytes from anywhere make pyarrow raise errors of a dozen types.
+        reason = shorten(" ".join(str(error).split()), 200)
+        raise DataError(f"{file} is not a readable Parquet file: {reason}") from None

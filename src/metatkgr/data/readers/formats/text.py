@@ -1,0 +1,128 @@
+"""Text: CSV, TSV and the like, also compressed. ``readers.lines`` splits it into cells."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from metatkgr.data.readers.cells import sample_cells
+from metatkgr.data.readers.formats import kind_of_file, register
+from metatkgr.data.readers.layout import SAMPLE, Layout, find_layout, has_header, pick_delimiter
+from metatkgr.data.readers.lines import BLANK, TextFile, split
+from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.rows import Rows
+from metatkgr.errors import DataError
+
+__all__ = ["rows_of_text"]
+
+_BYTES_PER_ROW = 48
+_LONGEST_LINE = 1 << 28
+
+
+@register(".csv", ".tsv", ".txt", compressed=True)
+def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool) -> Iterator[Rows]:
+    """The rows of a text file; see :class:`FileFormat`."""
+    _, suffix, compression = kind_of_file(file)
+    blocks = _blocks(file, compression, rows and rows * _BYTES_PER_ROW)
+    return rows_of_text(blocks, str(file), suffix, options)
+
+
+def rows_of_text(
+    blocks: Iterable[bytes], source: str, suffix: str, options: ReadOptions, *, fast: bool = True
+) -> Iterator[Rows]:
+    """Split a text into rows, block by block.
+
+    What is found out from the first rows (delimiter, header, columns) is found out once, from the
+    first block, and holds for all.
+
+    Args:
+        blocks: of whole lines, uncompressed.
+        source: what to call the file.
+        suffix: .csv, .tsv or .txt.
+        options: how to read it.
+        fast: use pyarrow where it can be; the result is the same without.
+    """
+    layout: Layout | None = None
+    delimiter, skip, before, rows = "", 0, 0, 0
+    for block in blocks:
+        if before == 0:
+            if block.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and b"\0" in block[:100]:
+                raise DataError(f"{source} is UTF-16 text: save it as UTF-8")
+            block = block.removeprefix(BOM_UTF8)
+        if layout is None and (lines := _sample(block)):
+            delimiter = options.delimiter or pick_delimiter(lines[0][1], suffix)
+            cells = [sample_cells(line, delimiter) for _, line in lines]
+            skip = lines[0][0] if has_header(cells, options) else 0
+            names, others = (cells[0], cells[1:]) if skip else (None, cells)
+            layout = find_layout(names, others, options, source=source)
+        if layout is not None:
+            found = split(TextFile(source, block, delimiter, layout), skip, before, fast=fast)
+            rows += len(found) + found.bad_total
+            skip = 0
+            yield found
+        before += block.count(b"\n")
+    if layout is None:
+        raise DataError(f"{source} is empty")
+    if rows == 0:
+        raise DataError(f"{source} has a header and no rows")
+
+
+def _sample(data: bytes, limit: int = SAMPLE + 1) -> list[tuple[int, str]]:
+    """The first lines that are not blank, with their numbers, decoded as well as possible."""
+    found: list[tuple[int, str]] = []
+    at, number = 0, 0
+    while at < len(data) and len(found) < limit:
+        stop = data.find(b"\n", at)
+        stop = len(data) if stop < 0 else stop
+        number += 1
+        line = data[at:stop].decode("utf-8", "replace").strip("\r")
+        if line.strip(BLANK):
+            found.append((number, line))
+        at = stop + 1
+    return found
+
+
+def _blocks(file: Path, compression: str, size: int | None) -> Iterator[bytes]:
+    """The uncompressed bytes of a file in blocks of whole lines; None: all in one."""
+    rest = b""
+    try:
+        with _opened(file, compression) as stream:
+            if size is None:
+                yield stream.read()
+                return
+            while block := stream.read(size):
+                end = block.rfind(b"\n") + 1
+                if end:
+                    yield rest + block[:end]
+                    rest = block[end:]
+                else:
+                    rest += block
+                if len(rest) > max(_LONGEST_LINE, size):
+                    raise DataError(
+                        f"{file} has a line of more than {len(rest):,} bytes: is it text?"
+                    )
+    except (EOFError, zlib.error, OSError, ValueError) as error:
+        kind = {".gz": "gzip", ".zst": "zstd"}.get(compression)
+        if kind is None:
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(f"cannot read {file}: {reason}") from None
+        raise DataError(f"{file} is not a complete {kind} file: {error}") from None
+    if rest:
+        yield rest
+
+
+def _opened(file: Path, compression: str) -> BinaryIO:
+    if compression == ".gz":
+        return cast(BinaryIO, gzip.open(file, "rb"))
+    if compression == ".zst":
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise DataError(f"to read {file}, install pyarrow (pip install pyarrow)") from None
+        stream: Any = pa.CompressedInputStream(str(file), "zstd")
+        return cast(BinaryIO, stream)
+    return file.open("rb")
