@@ -12,7 +12,7 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.sampler import RecentSampler
-from metatkgr.models.baselines.metadygnn import adapt, in_intervals
+from metatkgr.models.baselines.metadygnn import adapt
 from metatkgr.models.common.few_shot import PaddedFacts
 from metatkgr.models.common.neighbourhood import Hop, Tree
 from metatkgr.models.common.tgat import (
@@ -182,9 +182,8 @@ def support(parameters: dict[str, Tensor]) -> tuple[SupportFacts, int, list[int]
     entity, relation, answer, time = columns
     negatives = torch.randint(ENTITIES, (*shape, 2), generator=generator)
     usable = torch.rand(negatives.shape, generator=generator) < 0.7
-    facts, intervals = in_intervals(
-        PaddedFacts(entity, relation, answer, negatives, usable, time, mask), 2
-    )
+    padded = PaddedFacts(entity, relation, answer, negatives, usable, time, mask)
+    facts, intervals = padded.in_intervals(2)
     assert intervals == 2
     assert facts.mask.shape == (3, 4)
     directed = torch.cat([parameters["relation"], -parameters["relation"]])

@@ -34,12 +34,10 @@ from metatkgr.models.common.scores import (
     translation_score,
 )
 from metatkgr.models.common.support_network import (
-    Links,
     Unseen,
     Vectors,
-    first_layer,
     initial_layer,
-    second_layer,
+    support_vectors,
 )
 from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
 from metatkgr.models.trainable import (
@@ -94,6 +92,11 @@ class IGENSettings(FewShotSettings):
         if self.loss == "hinge" and self.negatives == 0:
             raise SettingsError("the hinge needs negatives: set negatives to 1 or more, such as 32")
 
+    @property
+    def residual(self) -> bool:
+        """Whether the network corrects the translations."""
+        return self.message == "residual"
+
 
 @dataclass(frozen=True)
 class TGENSettings(IGENSettings):
@@ -133,7 +136,7 @@ class _GEN(TrainableModel[SettingsT]):
         d = self.settings.dimension
         state = random_tables(entities, relations, d, generator)
         for layer in self.layers:
-            zero = self.settings.message == "residual" or layer != "first"
+            zero = self.settings.residual or layer != "first"
             made = initial_layer(relations, self.settings.bases, d, zero=zero, generator=generator)
             state |= {f"{layer}.{name}": value for name, value in made.items()}
         self.set_weights(state)
@@ -160,30 +163,15 @@ class _GEN(TrainableModel[SettingsT]):
 
     def candidates(self, weights: Mapping[str, Tensor], unseen: Unseen, t: int) -> Vectors:
         """All N unseen entities as candidates: supports strictly before t."""
-        earlier = unseen.links.mask & (unseen.links.time < t)
-        residual = self.settings.message == "residual"
-        first = first_layer(weights, unseen.links, earlier, residual=residual)
-        return self._second(weights, unseen, unseen.links._replace(mask=earlier), first, first)
+        links = unseen.before(t)
+        return support_vectors(weights, unseen, links, residual=self.settings.residual)
 
     def query_entities(
         self, weights: Mapping[str, Tensor], unseen: Unseen, candidates: Vectors, entity: Tensor
     ) -> Vectors:
         """(n,) query entities: each sees all of its own support, at any time."""
-        own = unseen.of(entity)
-        residual = self.settings.message == "residual"
-        first = first_layer(weights, own, own.mask, residual=residual)
-        return self._second(weights, unseen, own, first, candidates.first)
-
-    def _second(
-        self,
-        weights: Mapping[str, Tensor],
-        unseen: Unseen,
-        links: Links,
-        first: Tensor,
-        candidates: Tensor,
-    ) -> Vectors:
-        """The vectors of the first layer, (n, d), as they are."""
-        return Vectors(first, first, None)
+        own, residual = unseen.of(entity), self.settings.residual
+        return support_vectors(weights, unseen, own, candidates.first, residual=residual)
 
     @torch.no_grad()
     def score(self, queries: Queries) -> Tensor:
@@ -264,20 +252,6 @@ class TGEN(_GEN[TGENSettings]):
         super().build(entities, relations, generator)
         bias = torch.full((1,), self.settings.log_variance)
         self.set_weights({"gate": torch.zeros(1), "bias": bias})
-
-    def _second(
-        self,
-        weights: Mapping[str, Tensor],
-        unseen: Unseen,
-        links: Links,
-        first: Tensor,
-        candidates: Tensor,
-    ) -> Vectors:
-        """What unseen neighbours, with the first layer's (N, d) ``candidates``, make of it."""
-        if not len(candidates):
-            return Vectors(first, first, None)
-        row = unseen.row
-        return Vectors(first, *second_layer(weights, links, links.mask, first, candidates, row))
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports, and draw each unseen entity's samples."""

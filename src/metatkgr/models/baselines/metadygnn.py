@@ -33,7 +33,7 @@ from metatkgr.graph.index import GraphIndex
 from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.base import register
-from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable, inner_step
+from metatkgr.models.common.few_shot import FactTable, SupportTable, inner_step
 from metatkgr.models.common.scores import (
     mask_query_entity,
     relation_vectors,
@@ -93,13 +93,6 @@ class MetaDyGNNSettings(FewShotSettings):
     """Validations without a better MRR before meta-training stops."""
     validate_every: Count = 1
     """Epochs between validations."""
-
-
-def in_intervals(facts: PaddedFacts, intervals: int) -> tuple[PaddedFacts, int]:
-    """Padded so that the facts fall into M intervals of F / M each; and M, at most the facts."""
-    width = facts.mask.shape[1]
-    count = min(intervals, width)
-    return facts.widened(width + -width % count), count
 
 
 def adapt(
@@ -272,7 +265,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
 
     def _fast_weights(self, entity: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Fast weights of (T,) entities: the network's, and how far their own vectors moved."""
-        support, intervals = in_intervals(self.supports_.pick(entity), self.settings.intervals)
+        support, intervals = self.supports_.pick(entity).in_intervals(self.settings.intervals)
         support = support.to(self.device)
         tree = task_tree(self.sampler_.sample, support.entity, support.time, own=True)
         near = self.shared_.encode(*support.options())
@@ -335,7 +328,7 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
         }
         query, pool = self._draw(batch, generator)  # (T, F, 4), (P, 2)
         mine = part.of(len(batch))
-        support, intervals = in_intervals(self.supports.pick(batch[mine]), settings.intervals)
+        support, intervals = self.supports.pick(batch[mine]).in_intervals(settings.intervals)
         support, query, pool = support.to(device), query.to(device), pool.to(device)
         who, relation, _, time = query[mine].unbind(-1)
 

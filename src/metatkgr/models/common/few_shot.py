@@ -81,6 +81,12 @@ class PaddedFacts(NamedTuple):
 
         return self.each(filled)
 
+    def in_intervals(self, intervals: int) -> tuple[PaddedFacts, int]:
+        """Widened so that F falls into M equal intervals; and M: ``intervals``, or at most F."""
+        width = self.mask.shape[1]
+        count = min(intervals, width)
+        return self.widened(width + -width % count), count
+
 
 class FactTable:
     """Facts to be picked by their query entity; those of one entity keep their order.

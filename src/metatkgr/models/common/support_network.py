@@ -26,7 +26,15 @@ from metatkgr.data.visibility import Supports
 from metatkgr.models.common.few_shot import SupportTable
 from metatkgr.models.common.scores import relation_vectors
 
-__all__ = ["Links", "Unseen", "Vectors", "first_layer", "initial_layer", "second_layer"]
+__all__ = [
+    "Links",
+    "Unseen",
+    "Vectors",
+    "first_layer",
+    "initial_layer",
+    "second_layer",
+    "support_vectors",
+]
 
 
 class Links(NamedTuple):
@@ -70,6 +78,10 @@ class Unseen:
     def entity(self) -> Tensor:
         """(N,) the new entities, ascending."""
         return self.links.entity
+
+    def before(self, t: int) -> Links:
+        """The supports of all new entities, those at t or later hidden."""
+        return self.links._replace(mask=self.links.mask & (self.links.time < t))
 
     def of(self, entity: Tensor) -> Links:
         """The supports of (n,) entities; of one that is not new, none."""
@@ -192,3 +204,28 @@ def second_layer(
     correction = _layer(weights, "mean", links.relation, inputs, share)
     spread = _layer(weights, "variance", links.relation, inputs, share)
     return vectors + weights["gate"] * pull + correction, weights["bias"] + spread
+
+
+def support_vectors(
+    weights: Mapping[str, Tensor],
+    unseen: Unseen,
+    links: Links,
+    candidates: Tensor | None = None,
+    *,
+    residual: bool,
+) -> Vectors:
+    """The first layer and, where the weights have one, the second.
+
+    Args:
+        weights: of both layers.
+        unseen: all unseen entities.
+        links: the visible supports of n entities.
+        candidates: (N, d) φ of all unseen entities; None: ``links`` are theirs.
+        residual: as of :func:`first_layer`.
+    """
+    first = first_layer(weights, links, links.mask, residual=residual)
+    candidates = first if candidates is None else candidates
+    if "gate" not in weights or not len(candidates):
+        return Vectors(first, first, None)
+    second = second_layer(weights, links, links.mask, first, candidates, unseen.row)
+    return Vectors(first, *second)
