@@ -17,6 +17,7 @@ from command_line import Run
 from local_service import app_of, measured, started
 from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError, SettingsError
+from metatkgr.forecasting.explain import Match
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import Limits, ServiceSettings, is_loopback, read_token
@@ -105,6 +106,25 @@ def test_the_order_of_arrival_does_not_matter(world: Facts, tmp_path: Path) -> N
             answers.append(client.post("/predict", json={"entity": NEW}).json()["forecasts"])
     strip = [[(f["label"], f["probability"]) for f in answer] for answer in answers]
     assert strip[0] == strip[1]
+
+
+def test_the_graph_is_told_as_its_facts_are_counted_one_by_one(world: Facts, store: Path) -> None:
+    service = started(world, store)
+    name, relation, last = world.entities[3], world.relations[1], world.calendar.label(world.steps)
+    service.add([("Nova", relation, name, last), ("Nova", relation, "Nova", last)])
+    graph = service.forecaster.facts
+    rows = [graph.describe(row) for row in range(len(graph))]
+    about = service.describe()
+    assert (about.facts, about.entities) == (len(rows), len({e for r in rows for e in r[::2]}))
+    assert (about.last, about.next) == (last, world.calendar.label(world.steps + 1))
+    for told in about.relations:
+        assert told.facts == sum(row[1] == told.label for row in rows)
+    newcomers = service.newcomers(10)
+    assert newcomers[0] == Match("Nova", "Nova", 3, last, last)
+    for match in newcomers:
+        dates = [row[3] for row in rows for end in (row[0], row[2]) if end == match.label]
+        assert (match.facts, match.first, match.last) == (len(dates), dates[0], dates[-1])
+    service.stop()
 
 
 def test_search_newcomers_and_graph(client: TestClient, world: Facts) -> None:

@@ -125,7 +125,7 @@ class Forecaster:
     @property
     def facts(self) -> Facts:
         """Everything known: the facts it began with and those observed, in time order."""
-        return self._snapshot().facts
+        return self.snapshot().facts
 
     @property
     def calibration(self) -> Calibration:
@@ -137,7 +137,8 @@ class Forecaster:
                     self._calibration.save(self._store)
             return self._calibration
 
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """Everything known at this moment, the facts that arrived beside those it began with."""
         with self._lock:
             return self._graph.snapshot()
 
@@ -261,7 +262,7 @@ class Forecaster:
 
     def search(self, text: str, limit: int = 10) -> list[Match]:
         """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         found = []
         for number in search_names(snapshot.entities, text, limit):
             times = snapshot.links(number)[2]
@@ -273,7 +274,7 @@ class Forecaster:
 
     def timeline(self, entity: str) -> list[FactView]:
         """All facts of an entity, oldest first."""
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         who = self._entity(snapshot, entity)
         words = Verbaliser(snapshot)
         links = snapshot.links(who).T.tolist()

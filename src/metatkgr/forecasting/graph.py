@@ -41,7 +41,8 @@ class Snapshot:
     """Grows with every change."""
 
     @property
-    def _parts(self) -> tuple[Facts, ...]:
+    def parts(self) -> tuple[Facts, ...]:
+        """The facts that are indexed once and, where there are any, those that arrived since."""
         recent = self.visible.recent
         return (self.visible.base,) if recent is None else (self.visible.base, recent)
 
@@ -58,7 +59,7 @@ class Snapshot:
     @property
     def last_step(self) -> int:
         """Step of the last fact."""
-        return max(int(facts.time[-1]) for facts in self._parts if len(facts))
+        return max(int(facts.time[-1]) for facts in self.parts if len(facts))
 
     def links(self, entity: int) -> IntArray:
         """(3, n) directed relation, other end and step of an entity's facts, oldest first."""
@@ -84,7 +85,7 @@ class Snapshot:
     def relation_counts(self, before: int) -> IntArray:
         """(R,) how many facts of each relation there are before a step."""
         total = np.zeros(len(self.visible.relations), np.int64)
-        for facts in self._parts:
+        for facts in self.parts:
             stop = int(np.searchsorted(facts.time, before))
             total += np.bincount(facts.relation[:stop], minlength=len(total))
         return total

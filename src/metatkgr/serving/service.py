@@ -164,58 +164,53 @@ class Service:
 
     def relations(self) -> list[RelationOut]:
         """Relations with the number of their facts, most frequent first."""
-        graph = self.forecaster.facts
-        size, known = self._relation_counts
-        if size != len(graph):
-            counts = np.bincount(graph.relation, minlength=len(graph.relations))
+        snapshot = self.forecaster.snapshot()
+        version, known = self._relation_counts
+        if version != snapshot.version:
+            names = snapshot.first.relations
+            counts = snapshot.relation_counts(snapshot.last_step + 1)
             known = [
-                RelationOut(
-                    name=graph.relations[int(number)],
-                    label=graph.relations.label(int(number)),
-                    facts=int(counts[number]),
-                )
-                for number in np.argsort(-counts, kind="stable")
+                RelationOut(name=names[n], label=names.label(n), facts=int(counts[n]))
+                for n in np.argsort(-counts, kind="stable").tolist()
             ]
-            self._relation_counts = (len(graph), known)
+            self._relation_counts = (snapshot.version, known)
         return known
 
     def newcomers(self, limit: int = 8) -> list[Match]:
         """Entities that emerged last and are in a few facts already, latest first."""
-        graph = self.forecaster.facts
-        size = len(graph.entities)
-        facts = np.bincount(graph.subject, minlength=size)
-        facts += np.bincount(graph.object, minlength=size)
-        label = graph.calendar.label
-        known = np.flatnonzero(facts >= _A_FEW)
-        latest = known[np.argsort(-graph.emerged_at[known], kind="stable")][:limit]
-        last = [
-            graph.time[(graph.subject == number) | (graph.object == number)][-1]
-            for number in latest
-        ]
+        snapshot = self.forecaster.snapshot()
+        entities, label = snapshot.entities, snapshot.first.calendar.label
+        count = np.zeros(len(entities), np.int64)
+        for facts in snapshot.parts:
+            count += np.bincount(facts.subject, minlength=len(count))
+            count += np.bincount(facts.object, minlength=len(count))
+        known = np.flatnonzero(count >= _A_FEW)
+        emerged_at = snapshot.index.first_seen.numpy()
+        latest = known[np.argsort(-emerged_at[known], kind="stable")][:limit]
         return [
             Match(
-                graph.entities[int(number)],
-                graph.entities.label(int(number)),
-                int(facts[number]),
-                label(graph.emerged_at[number]),
-                label(end),
+                entities.name(number),
+                entities.label(number),
+                int(count[number]),
+                label(int(emerged_at[number])),
+                label(int(snapshot.links(number)[2][-1])),
             )
-            for number, end in zip(latest, last, strict=True)
+            for number in latest.tolist()
         ]
 
     def describe(self) -> GraphOut:
         """The graph in a few words."""
-        graph = self.forecaster.facts
-        calendar = graph.calendar
+        snapshot = self.forecaster.snapshot()
+        first, last = snapshot.first, snapshot.last_step
         return GraphOut(
-            dataset=graph.name,
+            dataset=first.name,
             model=self.model,
-            facts=len(graph),
-            entities=len(graph.entities),
+            facts=sum(map(len, snapshot.parts)),
+            entities=len(snapshot.entities),
             observed=self.observed,
-            unit=calendar.unit,
-            first=calendar.label(0),
-            last=calendar.label(graph.steps - 1),
-            next=calendar.label(graph.steps),
+            unit=first.calendar.unit,
+            first=first.calendar.label(0),
+            last=first.calendar.label(last),
+            next=first.calendar.label(last + 1),
             relations=self.relations(),
         )
