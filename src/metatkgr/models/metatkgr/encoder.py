@@ -16,7 +16,7 @@ tasks touches, (T, U, d) and (T, V, d), and the tree's tensors then begin with a
 parameters may be shared by the tasks or have a task axis of their own, in a call by
 ``torch.func.functional_call``. The task axis is written out below rather than left to ``vmap``: on
 a GPU a meta step waits for the CPU to launch its kernels, which under ``vmap`` and
-``torch.func.grad`` took about 1.5 times as long (64 tasks, H200).
+``torch.func.grad`` took 1.3 to 1.5 times as long (64 tasks, H200).
 """
 
 from __future__ import annotations
