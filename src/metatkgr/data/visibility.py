@@ -35,7 +35,7 @@ from metatkgr.data.facts import Column, Facts, IntArray, Vocabulary
 from metatkgr.data.periods import Period, Periods
 from metatkgr.errors import UnknownNameError
 
-__all__ = ["Supports", "Visibility", "VisibleFacts", "directed", "public_facts"]
+__all__ = ["Directed", "Supports", "Visibility", "VisibleFacts", "directed", "public_facts"]
 
 
 class Visibility(StrEnum):
@@ -135,9 +135,13 @@ class VisibleFacts:
         base = self.base if self.public is None else self.base.select(self.public)
         return base if self.recent is None else base.merged(self.recent)
 
-    def directed(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Source, relation, target and time of all links, (D,) int64 each, D = 2N."""
-        return directed(self.facts())
+    def directed(self, dtype: npt.DTypeLike = np.int64) -> Directed:
+        """Source, relation, target and time of all links, (D,) each, D = 2N.
+
+        Args:
+            dtype: of the columns; in the narrower one of facts, products of ids overflow.
+        """
+        return directed(self.facts(), dtype)
 
     def time_range(self) -> tuple[int, int] | None:
         """First and last step; None where nothing is visible."""
@@ -179,12 +183,15 @@ class VisibleFacts:
         return 2 * (first + (0 if self.recent is None else len(self.recent)))
 
 
-def directed(facts: Facts) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+Directed = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+
+
+def directed(facts: Facts, dtype: npt.DTypeLike = np.int64) -> Directed:
     """Source, directed relation, target and time of facts, each fact and then its inverse."""
     count = len(facts.relations)
 
-    def both(forth: Column, back: Column) -> IntArray:
-        column = np.empty((len(forth), 2), np.int64)
+    def both(forth: Column, back: Column) -> npt.NDArray[Any]:
+        column = np.empty((len(forth), 2), dtype)
         column[:, 0], column[:, 1] = forth, back
         return column.reshape(-1)
 
@@ -223,9 +230,11 @@ class Supports:
     def __len__(self) -> int:
         return len(self.entity)
 
-    def directed(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    def directed(self, dtype: npt.DTypeLike = np.int64) -> Directed:
         """Source, relation, target and time: as links, from the owner's side only."""
-        return self.entity, self.relation, self.other, self.time
+        columns = (self.entity, self.relation, self.other, self.time)
+        source, relation, target, time = (c.astype(dtype, copy=False) for c in columns)
+        return source, relation, target, time
 
     def time_range(self) -> tuple[int, int] | None:
         """First and last step; None where there is no fact."""

@@ -24,9 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import IntArray
 from metatkgr.data.folder import StoredLinks
-from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.visibility import Directed, Supports, VisibleFacts
 from metatkgr.graph.pairs import PairTimes
 from metatkgr.graph.ragged import pack
 from metatkgr.graph.slots import SlotOrder
@@ -58,7 +57,7 @@ class TimeOrder:
     @classmethod
     def of(
         cls,
-        links: tuple[IntArray, IntArray, IntArray, IntArray],
+        links: Directed,
         entities: int,
         relations: int,
         steps: int,
@@ -68,11 +67,13 @@ class TimeOrder:
         source, relation, target, time = (
             torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in links
         )
-        key, order = torch.sort(pack((source, entities), (time, steps)), stable=True)
-        relation, target = relation[order].int(), target[order].int()
-        twice = (target == source[order]) & (relation >= relations // 2)
+        twice = (target == source) & (relation >= relations // 2)
         if bool(twice.any()):
-            key, relation, target = key[~twice], relation[~twice], target[~twice]
+            source, relation, target, time = (c[~twice] for c in (source, relation, target, time))
+        key = pack((source, entities), (time, steps))
+        del source, time, twice, links
+        key, order = torch.sort(key, stable=True)
+        relation, target = relation[order].int(), target[order].int()
         first = torch.arange(entities + 1, device=device) * steps
         return cls(key, relation, target, torch.searchsorted(key, first), steps)
 
@@ -237,13 +238,13 @@ class LinkLayer:
         """Links by (source, time); mapped, where the folder of the facts holds them."""
         if self._stored is not None:
             return TimeOrder.mapped(self._stored, self.relations, self.device)
-        columns = self._links.directed()
-        return TimeOrder.of(columns, self.entities, self.relations, self.steps, self.device)
+        sizes = (self.entities, self.relations, self.steps)
+        return TimeOrder.of(self._links.directed(np.int32), *sizes, self.device)
 
     @cached_property
     def pairs(self) -> PairTimes:
         """Distinct links by (source, relation, target)."""
-        return PairTimes(self._links.directed(), self.entities, self.relations, self.device)
+        return PairTimes(self._links.directed(np.int32), self.entities, self.relations, self.device)
 
     @cached_property
     def slots(self) -> SlotOrder:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import IntArray
+from metatkgr.data.visibility import Directed
 from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges, pack
 
 __all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
@@ -64,7 +64,7 @@ class PairTimes:
 
     def __init__(
         self,
-        links: tuple[IntArray, IntArray, IntArray, IntArray],
+        links: Directed,
         entities: int,
         relations: int,
         device: torch.device,
@@ -74,7 +74,7 @@ class PairTimes:
             torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in links
         )
         key = pack((source, entities), (relation, relations), (target, entities))
-        del source, relation, target
+        del source, relation, target, links
         key, order = torch.sort(key, stable=True)
         self.time = time[order].int()
         """(D,) int32 steps, ascending within a link."""

@@ -69,9 +69,10 @@ def pack(*columns_and_sizes: tuple[Tensor, int]) -> Tensor:
     if room >= 2**63:
         sizes = [size for _, size in columns_and_sizes]
         raise OverflowError(f"a key over columns of sizes {sizes} does not fit into 63 bits")
-    key = columns_and_sizes[0][0].to(torch.int64)
+    # In place: of the links of a large graph, every copy counts.
+    key = columns_and_sizes[0][0].to(torch.int64, copy=True)
     for column, size in columns_and_sizes[1:]:
-        key = key * size + column
+        key.mul_(size).add_(column)
     return key
 
 
