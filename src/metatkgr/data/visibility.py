@@ -13,8 +13,8 @@ Which facts are public depends on the visibility:
 ``streaming``     everything
 ================  ==========================================================================
 
-A model is handed :class:`VisibleFacts` (a mask over the facts, which shows the public ones only) and
-the :class:`Supports`, and reads both through ``graph.index.TemporalIndex`` and what is built on it:
+A model is handed :class:`VisibleFacts` (a mask over the facts, which shows the public ones) and the
+:class:`Supports`, and reads both through ``graph.index.TemporalIndex`` and what is built on it:
 ``History`` for evidence about pairs, the samplers for neighbours. These apply the time bound; a
 contract test changes the future under every registered model and demands the same scores.
 """
