@@ -10,8 +10,8 @@ import torch
 import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
-from metatkgr.training.device import choose_precision, fast_products
-from metatkgr.training.loop import train
+from metatkgr.training.loop import fast_products, train
+from metatkgr.training.opening import choose_precision
 from metatkgr.training.runs import load_config
 
 MODELS = {

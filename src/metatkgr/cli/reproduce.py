@@ -98,7 +98,7 @@ def reproduce(
     from metatkgr.experiments.runner import Limits, failures, run_grid
     from metatkgr.experiments.sections import register_all
     from metatkgr.experiments.suite import DATASETS, Choice, cells_for, quick_choice
-    from metatkgr.training.device import choose_device
+    from metatkgr.training.opening import choose_device
 
     console = console_for(json_out)
     choice = Choice(

@@ -66,7 +66,7 @@ def tune(
     Example: `metatkgr tune YAGO --model transe --trials 30 --workers 2`
     """
     from metatkgr.data.shots import Shots
-    from metatkgr.training.device import choose_device
+    from metatkgr.training.opening import choose_device
     from metatkgr.training.study import Search, search_space
     from metatkgr.training.tuned import keep_tuned
     from metatkgr.training.tuning import tune as search_settings

@@ -174,9 +174,9 @@ def evaluate(
             scores = model.score(tasks.questions[chunk])
         with _clock(seconds, "rank"):
             low, high = np.searchsorted(tasks.answers.question, [begin, end])
-            mine = [type(f)(f.start[chunk], f.stop[chunk], f.entity) for f in filters]
+            dropped = [TrueAnswers(f.start[chunk], f.stop[chunk], f.entity) for f in filters]
             rows = slice(int(low), int(high))
-            chunks.append(filtered_ranks(scores, question[rows] - begin, answer[rows], mine))
+            chunks.append(filtered_ranks(scores, question[rows] - begin, answer[rows], dropped))
         if progress:
             progress(len(scores))
 
@@ -203,14 +203,14 @@ def in_chunks(count: int, size: int, work: Callable[[int, int], object]) -> None
         try:
             work(begin, end)
         except torch.OutOfMemoryError as error:
-            told = str(error).splitlines()[0] if str(error) else "out of memory"
+            reason = str(error).splitlines()[0] if str(error) else "out of memory"
         else:
             begin = end
             continue
         # Outside the handler: the error holds on to the tensors of the frames it came through.
         if end - begin == 1:
             raise MetaTKGRError(
-                f"the device has too little memory for a single question ({told}); choose a "
+                f"the device has too little memory for a single question ({reason}); choose a "
                 "smaller model, or --device cpu"
             )
         size = (end - begin) // 2
@@ -241,7 +241,7 @@ def evaluation_report(
         shots: K, or a range from which each entity's K is drawn.
         visibility: which facts are public.
         split: whose new entities are asked about.
-        seed: to be told, and of each entity's K and of the questions, where they are drawn.
+        seed: recorded, and of each entity's K and of the questions, where they are drawn.
         questions: at most so many are asked, drawn evenly; None: all. Then the result also says
             how many were asked, and how many queries the split has.
         loaded: seconds that loading took.

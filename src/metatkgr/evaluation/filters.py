@@ -81,11 +81,11 @@ def true_answers(facts: Facts, questions: Queries, name: str) -> TrueAnswers:
             (other, relation + relations, subject),
         ):
             known = group(source, slot, time)
-            place = torch.searchsorted(groups, known).clamp_(max=len(groups) - 1)
-            relevant = groups[place] == known
+            number = torch.searchsorted(groups, known).clamp_(max=len(groups) - 1)
+            relevant = groups[number] == known
             # Numbered groups keep this key small whatever the graph: at most questions x entities.
             answer = torch.from_numpy(target)[relevant]
-            cells.append(pack((place[relevant], len(groups)), (answer, entities)))
+            cells.append(pack((number[relevant], len(groups)), (answer, entities)))
     cell = torch.unique(torch.cat(cells))
     bounds = torch.searchsorted(cell, torch.arange(len(groups) + 1) * entities)
     return TrueAnswers(bounds[:-1][row], bounds[1:][row], cell % entities)

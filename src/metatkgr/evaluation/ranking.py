@@ -102,11 +102,11 @@ def _counts_on_cpu(
         mask = np.empty((block, candidates), bool)
         for begin in range(number * block, len(answer), workers * block):
             part = slice(begin, min(begin + block, len(answer)))
-            mine, hit = rows[: part.stop - begin], mask[: part.stop - begin]
-            np.take(scores, question[part], axis=0, out=mine, mode="clip")
-            np.greater(mine, value[part], out=hit)
+            some, hit = rows[: part.stop - begin], mask[: part.stop - begin]
+            np.take(scores, question[part], axis=0, out=some, mode="clip")
+            np.greater(some, value[part], out=hit)
             better[part] = np.add.reduce(hit.view(np.uint8), axis=1, dtype=narrow)
-            np.equal(mine, value[part], out=hit)
+            np.equal(some, value[part], out=hit)
             equal[part] = np.add.reduce(hit.view(np.uint8), axis=1, dtype=narrow)
 
     if workers == 1:

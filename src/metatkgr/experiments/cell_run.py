@@ -27,8 +27,8 @@ from metatkgr.files import write_json
 from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.models import Model, create
 from metatkgr.models.trainable import WHOLE, TrainableModel
-from metatkgr.training.device import choose_precision
 from metatkgr.training.loop import train
+from metatkgr.training.opening import choose_precision
 from metatkgr.training.tuned import TUNED, tuned_settings
 from metatkgr.version import __version__
 

@@ -52,9 +52,9 @@ def write_tensors(
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         # The writer refuses tensors that share memory.
-        place = plain.untyped_storage().data_ptr()
-        own[name] = plain.clone() if place in taken else plain
-        taken.add(place)
+        address = plain.untyped_storage().data_ptr()
+        own[name] = plain.clone() if address in taken else plain
+        taken.add(address)
     about = {**(metadata or {}), _CHECKSUM: _checksum(own, metadata or {})}
     with atomic_path(path) as temporary:
         save_file(own, temporary, metadata=about)
@@ -73,8 +73,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path} cannot be read: {str(error)[:300]}") from None
-    told = about.pop(_CHECKSUM, None)
-    if told is not None and told != _checksum(tensors, about):
+    written = about.pop(_CHECKSUM, None)
+    if written is not None and written != _checksum(tensors, about):
         raise DataError(f"{path} is damaged: its content is not what was written; copy it again")
     return tensors, about
 
@@ -114,8 +114,8 @@ def expected_state(model: TrainableModel[Any], entities: int, relations: int) ->
         with _OnlyShapes():
             twin.build(entities, relations, torch.Generator())
     except (RuntimeError, OverflowError, MemoryError) as error:
-        told = str(error).splitlines()[0][:200] if str(error) else repr(error)
-        raise DataError(f"no {model.name} of such settings can be made: {told}") from None
+        reason = str(error).splitlines()[0][:200] if str(error) else repr(error)
+        raise DataError(f"no {model.name} of such settings can be made: {reason}") from None
     return twin.state_dict()
 
 

@@ -136,12 +136,12 @@ def evaluate_together(model: Model[Any], tasks: Tasks) -> Evaluation:
     part = current_part()
     if part.count == 1:
         return evaluate(model, tasks)
-    mine = shard_rows(tasks, part)
-    rows = answer_rows(tasks, mine)
+    questions = shard_rows(tasks, part)
+    rows = answer_rows(tasks, questions)
     table = torch.zeros(1 + len(FILTERS), len(tasks.answers), dtype=torch.float64)
     seconds: dict[str, float] = {}
     if len(rows):
-        shard = evaluate(model, tasks.only(mine))
+        shard = evaluate(model, tasks.only(questions))
         seconds = shard.seconds
         columns = [shard.novel, *(shard.ranks[name] for name in FILTERS)]
         table[:, torch.from_numpy(rows)] = torch.from_numpy(np.stack(columns).astype(np.float64))
@@ -164,8 +164,8 @@ def shard_rows(tasks: Tasks, part: Part) -> IntArray:
     _, moment, size = np.unique(time[order], return_inverse=True, return_counts=True)
     weight = 1.0 / max(len(time), 1) + 1.0 / (max(len(size), 1) * size[moment])
     before = np.cumsum(weight) - weight / 2  # adds up to 2
-    mine = np.minimum((before / 2 * part.count).astype(np.int64), part.count - 1) == part.number
-    return np.sort(order[mine])
+    part_of = np.minimum((before / 2 * part.count).astype(np.int64), part.count - 1)
+    return np.sort(order[part_of == part.number])
 
 
 def answer_rows(tasks: Tasks, questions: IntArray) -> IntArray:

@@ -23,9 +23,9 @@ from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_text
 from metatkgr.models.trainable import TrainableModel
-from metatkgr.training.device import choose_device, choose_precision
 from metatkgr.training.distributed import current_part, evaluate_together, processes
 from metatkgr.training.loop import train
+from metatkgr.training.opening import choose_device, choose_precision
 from metatkgr.training.runs import (
     RunConfig,
     check_folder,

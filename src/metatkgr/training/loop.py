@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from metatkgr.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from metatkgr.training.device import fast_products, precise_to
 from metatkgr.training.distributed import (
     SharedLoss,
     current_part,
@@ -33,7 +33,7 @@ from metatkgr.training.distributed import (
 )
 from metatkgr.training.trace import Trace
 
-__all__ = ["DivergedError", "Validate", "train"]
+__all__ = ["DivergedError", "Validate", "fast_products", "train"]
 
 Validate = Callable[[TrainableModel[Any]], float]
 """MRR of a model on the meta-validation tasks."""
@@ -138,10 +138,10 @@ def _taken_over(run: _Run, phase: Phase) -> bool:
     if position.phase or position.epoch:
         return False
     kept = kept_stage(run.stages, run.model, phase, run.seed, run.precision)
-    found = kept.load() if kept else None
-    if found is None:
+    outcome = kept.load() if kept else None
+    if outcome is None:
         return False
-    weights, lines = found
+    weights, lines = outcome
     run.best = _copied(run.model) | {k: w.to(run.model.device) for k, w in weights.items()}
     for line in lines:
         run.trace.write(line)
@@ -243,7 +243,7 @@ def _train_epoch(
         if batch is None:
             break
         prepared = time.perf_counter()
-        with precise_to(run.precision, run.model.device):
+        with _precise_to(run.precision, run.model.device):
             value, loss = shared(batch, run.generator)
         forward = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
@@ -281,12 +281,40 @@ def _checked(run: _Run, phase: Phase, unseen: list[Tensor], steps: int) -> float
     unseen.clear()
     bad = ~torch.isfinite(values).all(1)
     if bool(bad.any()):
-        place = int(bad.nonzero()[0])
-        value, norm = values[place].tolist()
-        step = run.position.step - len(values) + place + 1
+        first_bad = int(bad.nonzero()[0])
+        value, norm = values[first_bad].tolist()
+        step = run.position.step - len(values) + first_bad + 1
         raise DivergedError(
             f"the loss became {value} (gradient norm {norm}) in phase {phase.name!r}, epoch "
-            f"{run.position.epoch + 1}, batch {first + place + 1}, step {step}; last good "
+            f"{run.position.epoch + 1}, batch {first + first_bad + 1}, step {step}; last good "
             f"checkpoint: {run.checkpoint or 'none was kept'}; try a smaller learning rate"
         )
     return float(values[:, 0].double().sum())
+
+
+def _precise_to(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Within it, matrix products are computed to ``precision``.
+
+    Weights, gradients and the optimiser stay in float32, and so does all scoring for an evaluation:
+    a squared distance written as -‖q‖² - ‖c‖² + 2 q·c is a small difference of large numbers.
+    """
+    if precision == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+@contextmanager
+def fast_products(precision: str, device: torch.device) -> Iterator[None]:
+    """With 'tf32', a GPU rounds the factors of matrix products to 11 digits, sums staying exact.
+
+    Unlike ``_precise_to``, it is meant for the backward pass too. Nothing changes on a CPU.
+    """
+    if precision != "tf32" or device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,14 +1,18 @@
 """One way from what a user names (a run, or data and perhaps a model) to a model that can answer.
 
-``evaluate``, ``predict``, ``serve``, ``compare`` and :meth:`Forecaster.load` all begin here.
+``evaluate``, ``predict``, ``serve``, ``compare``, :meth:`Forecaster.load` all begin here, as does
+the way from the words for a device and a precision to what they stand for.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from metatkgr.data import sources
 from metatkgr.data.facts import Facts
@@ -18,10 +22,11 @@ from metatkgr.errors import SettingsError
 from metatkgr.models import DEFAULT_MODEL, create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
-from metatkgr.training.device import choose_device
 from metatkgr.training.runs import is_run, load_run
 
-__all__ = ["OpenModel", "open_model"]
+__all__ = ["PRECISIONS", "OpenModel", "choose_device", "choose_precision", "open_model"]
+
+PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,3 +123,34 @@ def open_model(
     return OpenModel(
         chosen, facts, 3 if shots is None else shots, visibility or "entity-split", seed or 0
     )
+
+
+def choose_device(name: str) -> str:
+    """The device to compute on; 'auto' is a GPU where there is one."""
+    if name == "auto":
+        # Of several processes each takes a GPU of its own.
+        return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SettingsError(f"unknown device {name!r}; use cpu, cuda, cuda:N or auto") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SettingsError(f"{name!r} was asked for, but this machine has no usable GPU; use cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise SettingsError(f"device {name!r} is not supported; use cpu, cuda, cuda:N or auto")
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        return f"cuda:{os.environ['LOCAL_RANK']}"
+    return str(device)
+
+
+def choose_precision(name: str, device: torch.device | str = "cpu") -> str:
+    """The precision of the losses, 'float32', 'tf32' or 'bfloat16', that is meant by ``name``.
+
+    'auto' is tf32 on a GPU: products with a table of all entities are most of many models' work,
+    and there their factors lose digits that no training misses. It is float32 on a CPU.
+    """
+    if name not in PRECISIONS:
+        raise SettingsError(f"precision is one of {', '.join(PRECISIONS)}, not {name!r}")
+    if name != "auto":
+        return name
+    return "tf32" if torch.device(device).type == "cuda" else "float32"

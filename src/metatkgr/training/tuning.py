@@ -18,9 +18,9 @@ from metatkgr.data.problem import Problem
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.training.cluster import connected, crew
-from metatkgr.training.device import choose_device
 from metatkgr.training.estimator import configure, learn
 from metatkgr.training.loop import DivergedError
+from metatkgr.training.opening import choose_device
 from metatkgr.training.study import (
     Search,
     ended,
