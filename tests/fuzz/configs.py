@@ -11,7 +11,7 @@ from typing import Any
 from fuzz.fuzzing import fuzzer, scratch
 from fuzz.mutation import damage_bytes, damage_value, odd_text, odd_value
 from metatkgr.cli.options import Reading, parse_assignments
-from metatkgr.data.shots import Shots
+from metatkgr.data.periods import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.models import available, create
 from metatkgr.serving.limits import Limits, ServiceSettings

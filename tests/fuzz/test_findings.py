@@ -14,7 +14,7 @@ from fuzz import records
 from metatkgr.data import sources
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
-from metatkgr.data.shots import Shots
+from metatkgr.data.periods import Shots
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError, nearest
 from metatkgr.experiments.cells import Cell

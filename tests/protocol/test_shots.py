@@ -10,9 +10,8 @@ import pytest
 
 import metatkgr as mt
 from command_line import Run
-from metatkgr.data.periods import Period
+from metatkgr.data.periods import Period, Shots
 from metatkgr.data.problem import Problem
-from metatkgr.data.shots import Shots
 from metatkgr.errors import SettingsError
 from metatkgr.training.runs import load_config
 

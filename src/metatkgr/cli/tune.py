@@ -65,7 +65,7 @@ def tune(
 
     Example: `metatkgr tune YAGO --model transe --trials 30 --workers 2`
     """
-    from metatkgr.data.shots import Shots
+    from metatkgr.data.periods import Shots
     from metatkgr.training.opening import choose_device
     from metatkgr.training.study import Search, search_space
     from metatkgr.training.tuned import keep_tuned

@@ -18,8 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.periods import DEFAULT_CUTS, Period, Periods
-from metatkgr.data.shots import Shots
+from metatkgr.data.periods import DEFAULT_CUTS, Period, Periods, Shots
 from metatkgr.data.tasks import NewEntities, Tasks
 from metatkgr.data.visibility import Supports, Visibility, VisibleFacts, public_facts
 

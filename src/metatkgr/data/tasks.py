@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metatkgr.data.facts import Facts, IntArray
-from metatkgr.data.periods import Period, Periods
-from metatkgr.data.shots import Shots
+from metatkgr.data.periods import Period, Periods, Shots
 from metatkgr.data.visibility import (
     Supports,
     Visibility,

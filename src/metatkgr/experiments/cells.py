@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from metatkgr.data.shots import Shots
+from metatkgr.data.periods import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import SettingsError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metatkgr.forecasting.graph import Snapshot
+from metatkgr.forecasting.live import Snapshot
 from metatkgr.models.base import Explanation
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.shots import Shots
+from metatkgr.data.periods import Shots
 from metatkgr.data.tasks import Queries
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.forecasting.calibration import Calibration
-from metatkgr.forecasting.engine import Engine
 from metatkgr.forecasting.explain import (
     FactView,
     Forecast,
@@ -25,8 +24,8 @@ from metatkgr.forecasting.explain import (
     Reason,
     Verbaliser,
 )
-from metatkgr.forecasting.graph import LiveGraph, Snapshot
 from metatkgr.forecasting.incoming import checked_name, checked_rows, checked_step, rows_of
+from metatkgr.forecasting.live import Engine, LiveGraph, Snapshot
 from metatkgr.forecasting.names import search_names
 from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts, next_relations
 from metatkgr.models.base import Model

@@ -25,7 +25,7 @@ from torch import Tensor
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Queries
 from metatkgr.evaluation.evaluator import in_chunks
-from metatkgr.forecasting.graph import Snapshot
+from metatkgr.forecasting.live import Snapshot
 
 __all__ = ["Ask", "Candidate", "best_candidates", "best_facts", "next_relations"]
 

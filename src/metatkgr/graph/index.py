@@ -3,7 +3,7 @@
 It has a base layer (``graph.layer``), which is made once and perhaps mapped from a folder, and
 perhaps recent ones, for facts that arrived since. Every look-up asks all and puts the answers
 together: to everyone who reads it, it is the index of all facts built anew. When the recent facts
-are no longer few, whoever owns them makes them part of the base (``forecasting.graph`` in memory,
+are no longer few, whoever owns them makes them part of the base (``forecasting.live`` in memory,
 ``data.ingest`` in a folder).
 
 The time bound of ``data.visibility`` is applied here, for samplers, histories and walks alike:

@@ -15,8 +15,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
+from metatkgr.data.periods import Shots
 from metatkgr.data.problem import Problem
-from metatkgr.data.shots import Shots
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import MetaTKGRError, SettingsError

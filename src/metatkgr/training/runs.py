@@ -29,7 +29,7 @@ import torch
 
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
-from metatkgr.data.shots import Shots
+from metatkgr.data.periods import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import evaluation_report
