@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from metatkgr.errors import DataError
 
-__all__ = ["Column", "ColumnWriter", "TableWriter", "grow_column"]
+__all__ = ["Column", "ColumnWriter", "TableWriter"]
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
@@ -267,26 +267,10 @@ class Column:
             data, offset = data[count:], offset + count
         return values
 
-    def map(self, *, writable: bool = False) -> Array:
-        """The column as an array that is read when it is looked at.
-
-        Args:
-            writable: what is written to the array goes into the file; otherwise it stays in memory.
-        """
+    def map(self) -> Array:
+        """The column as an array, read when it is looked at; writing to it changes no file."""
         if self.length == 0:
             return np.zeros(0, self.dtype)
-        if writable:
-            return np.asarray(np.memmap(self.path, self.dtype, "r+", self.offset, (self.length,)))
         with os.fdopen(os.dup(self._file), "rb") as file:
             # Copy on write, not read only: torch warns of arrays that nobody may write to.
             return np.asarray(np.memmap(file, self.dtype, "c", self.offset, (self.length,)))
-
-
-def grow_column(path: str | Path, values: Array) -> None:
-    """Add values at the end of a column that a :class:`ColumnWriter` has written.
-
-    The header is written last: a crash before that leaves the column as it was.
-    """
-    column = Column(path)
-    with ColumnWriter(path, column.dtype, after=len(column)) as writer:
-        writer.append(values)
