@@ -21,7 +21,7 @@ from metatkgr.errors import DataError
 __all__ = ["Engine"]
 
 _BYTES_PER_ROW = 256
-_LEAST_MEMORY = 1 << 27
+_LEAST_MEMORY = 1 << 26
 _AT_ONCE = 1 << 17
 """How many rows come out at a time: more would be no faster."""
 _MOST_THREADS = 4
@@ -67,6 +67,8 @@ class Engine:
             "autoload_known_extensions": False,
         }
         self._database = duckdb.connect(config=settings)
+        # It would be printed where results are.
+        self._database.execute("SET enable_progress_bar = false")
 
     def __enter__(self) -> Self:
         return self

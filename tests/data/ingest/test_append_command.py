@@ -123,4 +123,5 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
         done = subprocess.run(words, check=True, capture_output=True, text=True)
         peaks.append(float(done.stdout))
         assert len(FactFolder(out).entities) > 5000
-    assert peaks[1] < 1.2 * peaks[0], f"{peaks} MB"
+    # The steps are numbered anew, so all facts are sorted: within DuckDB's bound of 64 MB.
+    assert peaks[1] < peaks[0] + 70, f"{peaks} MB"

@@ -74,7 +74,9 @@ def test_what_is_there_already_is_left_out(
     assert both == sorted([*old, *fresh], key=lambda fact: fact[3])
 
 
-def test_more_facts_of_one_time_than_fit_into_memory_are_sorted_on_disk(tmp_path: Path) -> None:
+def test_more_facts_of_one_time_than_fit_into_memory_are_sorted_on_disk(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(0)
     rows = np.stack([rng.integers(0, 2**31 - 2, 10**6) for _ in range(3)], axis=1)
     rows = np.concatenate([rows, rows[::-1]])  # each is repeated, far from itself
@@ -83,6 +85,7 @@ def test_more_facts_of_one_time_than_fit_into_memory_are_sorted_on_disk(tmp_path
         engine._run("SET memory_limit = '64MB'")
         found = np.concatenate([np.stack(b, axis=1) for b in engine.facts(tables(rows, 50_000))])
     assert np.array_equal(found, rows[: 10**6])
+    assert capfd.readouterr().out == "", "nothing but results is printed"
     assert not list(tmp_path.iterdir()), "what was on the disk is cleared away"
 
 
