@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data import catalog, sources
 from metatkgr.data.tasks import Tasks
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import BreadthFirstSampler, Neighbours, RecentSampler, Sampler
 
 __all__ = ["sampling"]
@@ -36,7 +36,7 @@ def sampling(work: Workload) -> list[Measurement]:
     tasks = Tasks.build(facts)
     asked = np.stack([tasks.questions.entity, tasks.questions.time])
     roots = torch.from_numpy(np.unique(asked, axis=1))
-    building, index = best_time(lambda: GraphIndex.of(tasks.visible), work.repeats)
+    building, index = best_time(lambda: TemporalIndex.of(tasks.visible), work.repeats)
     sampler = BreadthFirstSampler(index, tasks.supports, budget=_BUDGET)
     seconds, found = best_time(lambda: sampler.sample(roots[0], roots[1]), work.repeats)
 
@@ -161,7 +161,7 @@ def _time_literal(
 
 
 def _against_tgm(
-    tasks: Tasks, index: GraphIndex, roots: Tensor, work: Workload
+    tasks: Tasks, index: TemporalIndex, roots: Tensor, work: Workload
 ) -> list[Measurement]:
     """One hop, the most recent first, against tgm-lib's buffers of recent neighbours.
 
@@ -244,7 +244,7 @@ def _against_tgm(
 
     def from_the_facts(kind: type[Sampler]) -> tuple[float, int]:
         def build_and_sample() -> Neighbours:
-            sampler = kind(GraphIndex.of(links), tasks.supports, budget=_BUDGET)
+            sampler = kind(TemporalIndex.of(links), tasks.supports, budget=_BUDGET)
             return sampler.sample(roots[0], roots[1])
 
         seconds, found = best_time(build_and_sample, work.repeats)

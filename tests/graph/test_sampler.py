@@ -20,7 +20,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.errors import SettingsError, UnknownNameError
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import (
     SAMPLERS,
     BreadthFirstSampler,
@@ -93,7 +93,7 @@ def seeded() -> torch.Generator:
 
 
 def make(name: str, tasks: Tasks, budget: int = 16, window: int | None = None) -> Sampler:
-    index = GraphIndex.of(tasks.visible)
+    index = TemporalIndex.of(tasks.visible)
     return create_sampler(
         name, index, tasks.supports, budget=budget, window=window, generator=seeded()
     )
@@ -283,7 +283,7 @@ def test_a_gpu_finds_the_same_neighbours(name: str, window: int | None) -> None:
     entity, time = all_roots(len(tasks.facts.entities), 40)
     time = time * (tasks.facts.steps // 40)
     on_gpu = create_sampler(
-        name, GraphIndex.of(tasks.visible, device="cuda"), tasks.supports, window=window
+        name, TemporalIndex.of(tasks.visible, device="cuda"), tasks.supports, window=window
     ).sample(entity, time)
     assert on_gpu.entity.device.type == "cuda"
     assert as_lists(on_gpu) == as_lists(make(name, tasks, window=window).sample(entity, time))
@@ -293,7 +293,7 @@ def test_a_gpu_finds_the_same_neighbours(name: str, window: int | None) -> None:
 def test_an_empty_graph_has_no_neighbours(name: str) -> None:
     tasks = small([(0, 0, 1, 0)])
     empty = VisibleFacts.of(tasks.facts, np.zeros(len(tasks.facts), bool))
-    sampler = create_sampler(name, GraphIndex.of(empty), tasks.supports, generator=seeded())
+    sampler = create_sampler(name, TemporalIndex.of(empty), tasks.supports, generator=seeded())
     assert not sampler.sample(torch.arange(10), torch.arange(10)).mask.any()
 
 
@@ -310,14 +310,14 @@ def test_uniform_draws_every_subset_equally_often() -> None:
 
 def test_uniform_without_a_generator_is_refused() -> None:
     tasks = small([(0, 0, 1, 0)])
-    sampler = UniformSampler(GraphIndex.of(tasks.visible), tasks.supports)
+    sampler = UniformSampler(TemporalIndex.of(tasks.visible), tasks.supports)
     with pytest.raises(SettingsError, match="Generator"):
         sampler.sample(torch.tensor([0]), torch.tensor([1]))
 
 
 def test_unfit_settings_and_unknown_names_are_refused() -> None:
     tasks = small([(0, 0, 1, 0)])
-    index = GraphIndex.of(tasks.visible)
+    index = TemporalIndex.of(tasks.visible)
     with pytest.raises(SettingsError, match="budget is 0"):
         BreadthFirstSampler(index, tasks.supports, budget=0)
     with pytest.raises(SettingsError, match="window is 0"):
@@ -362,7 +362,7 @@ def changes_with_the_future(sampler_type: type[Sampler], visibility: str) -> boo
             (tasks.visible, tasks.supports),
             with_another_future(tasks, t, asked, generator),
         ):
-            sampler = sampler_type(GraphIndex.of(visible), supports, generator=seeded())
+            sampler = sampler_type(TemporalIndex.of(visible), supports, generator=seeded())
             for roots, own in ((asked, True), (strangers, False)):
                 times = torch.full((len(roots),), t)
                 answers.append(as_lists(sampler.sample(torch.from_numpy(roots), times, own=own)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.snapshots import ActiveSteps, Snapshots
 from references import ENTITIES, RELATIONS, graphs
 
@@ -75,7 +75,7 @@ def test_a_history_is_the_last_active_steps_before_a_time(
     facts: Facts, entity: int, time: int, length: int
 ) -> None:
     visible = VisibleFacts.of(facts)
-    active = ActiveSteps(GraphIndex.of(visible))
+    active = ActiveSteps(TemporalIndex.of(visible))
     mine = visible.time[(visible.source == entity) & (visible.time < time)]
     expected = [(int(step), False) for step in np.unique(mine)[-length:]]
     assert history_of(active, entity, time, length) == expected
@@ -84,7 +84,7 @@ def test_a_history_is_the_last_active_steps_before_a_time(
 def test_own_supports_that_are_not_public_yet_end_the_owners_history_only() -> None:
     visible = some_facts(ROWS)
     supports = Supports(*(np.array(c) for c in ([1, 1, 1], [2, 1, 2], [0, 0, 0], [0, 2, 3])))
-    active = ActiveSteps(GraphIndex.of(visible), supports)
+    active = ActiveSteps(TemporalIndex.of(visible), supports)
     assert history_of(active, 1, 2, 10) == [(0, False), (2, True), (3, True)]
     assert history_of(active, 1, 2, 2) == [(2, True), (3, True)]
     assert history_of(active, 1, 9, 10) == [(0, False), (2, False), (3, False)]
@@ -93,7 +93,7 @@ def test_own_supports_that_are_not_public_yet_end_the_owners_history_only() -> N
 
 def test_whom_one_met_in_a_step_that_is_not_public_yet_has_no_links() -> None:
     supports = Supports(*(np.array(c) for c in ([1], [1], [0], [2])))
-    active = ActiveSteps(GraphIndex.of(some_facts(ROWS)), supports)
+    active = ActiveSteps(TemporalIndex.of(some_facts(ROWS)), supports)
     node, mask = active.before(torch.tensor([1]), torch.tensor([1]), 1)
     assert mask.all()
     _, link = active.links(node[0], 9)
@@ -103,7 +103,7 @@ def test_whom_one_met_in_a_step_that_is_not_public_yet_has_no_links() -> None:
 
 
 def test_links_lead_to_the_other_entity_in_the_same_step() -> None:
-    active = ActiveSteps(GraphIndex.of(some_facts(ROWS)))
+    active = ActiveSteps(TemporalIndex.of(some_facts(ROWS)))
     node, _ = active.before(torch.tensor([0]), torch.tensor([3]), 1)
     row, link = active.links(node[0], 9)
     assert row.tolist() == [0, 0]
@@ -121,5 +121,5 @@ def test_no_facts_make_no_snapshots() -> None:
     assert len(snapshots) == 0
     assert snapshots.window(torch.tensor([5]), 2).tolist() == [[-1, -1]]
     assert len(snapshots.graph(torch.tensor([-1])).source) == 0
-    active = ActiveSteps(GraphIndex.of(nothing))
+    active = ActiveSteps(TemporalIndex.of(nothing))
     assert not active.before(torch.tensor([1]), torch.tensor([5]), 2)[1].any()

@@ -316,9 +316,6 @@ class TemporalIndex:
         return first
 
 
-GraphIndex = TemporalIndex
-
-
 def _base_parts(visible: VisibleFacts) -> list[tuple[VisibleFacts, StoredLinks | None]]:
     """The public facts of the base; what a folder holds the links of apart from what it does not.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.baselines.metadygnn import adapt
 from metatkgr.models.common.few_shot import PaddedFacts
@@ -106,7 +106,7 @@ def graph() -> tuple[RecentSampler, Supports]:
         entities=Vocabulary.numbered(ENTITIES),
         relations=Vocabulary.numbered(RELATIONS),
     )
-    index = GraphIndex.of(VisibleFacts.of(facts))
+    index = TemporalIndex.of(VisibleFacts.of(facts))
     supports = Supports(
         np.array([6, 6, 6, 7, 7, 8]),
         np.array([0, 3, 1, 2, 0, 1]),
@@ -163,7 +163,7 @@ def test_both_layers_are_the_equations_applied_node_by_node() -> None:
     tree = task_tree(sampler.sample, entity.unsqueeze(0), time.unsqueeze(0), own=False)
     own = parameters["entity"][tree.entity]
     close(encode(shared(parameters), parameters, tree, own).squeeze(0), expected)
-    assert isinstance(sampler.index, GraphIndex)
+    assert isinstance(sampler.index, TemporalIndex)
     close(SharedEncoder(parameters, sampler.index, sampler).encode(entity, time), expected)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.snapshots import ActiveSteps
 from metatkgr.models.baselines.renet import RENET, HistoryPhase, RENETSettings, read_history
 from metatkgr.models.common.graph_state import GlobalPhase, global_states
@@ -187,7 +187,7 @@ def test_questions_are_read_together_as_they_are_fact_by_fact(
 @given(graphs(max_facts=20), st.integers(1, 3))
 def test_the_state_of_the_graph_is_that_of_a_loop_over_facts(facts: Facts, history: int) -> None:
     _, weights, links = some_model(facts, history)
-    states = global_states(weights, ActiveSteps(GraphIndex.of(VisibleFacts.of(facts))), history)
+    states = global_states(weights, ActiveSteps(TemporalIndex.of(VisibleFacts.of(facts))), history)
     expected = literal_states(weights, links, history)
     for step in range(len(states)):
         wanted = expected.get(step, torch.zeros(4))
@@ -262,7 +262,7 @@ def test_the_relation_is_predicted_without_knowing_it() -> None:
     names = Vocabulary.numbered(ENTITIES), Vocabulary.numbered(RELATIONS)
     facts = Facts.build([0], [0], [1], [0], entities=names[0], relations=names[1])
     model, weights, _ = some_model(facts, 2)
-    active = ActiveSteps(GraphIndex.of(VisibleFacts.of(facts)))
+    active = ActiveSteps(TemporalIndex.of(VisibleFacts.of(facts)))
     world = global_states(weights, active, 2)
     silent = Noise(None, "cpu", 0.0)
     rows = [

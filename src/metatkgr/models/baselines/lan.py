@@ -39,7 +39,7 @@ from torch.nn import functional
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import Neighbours, RecentSampler
 from metatkgr.models.base import register
 from metatkgr.models.common.neighbourhood import first_links, first_supports
@@ -180,7 +180,7 @@ class LAN(TrainableModel[LANSettings]):
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public links, each once."""
-        self.index_ = GraphIndex.of(first_links(visible), device=self.device)
+        self.index_ = TemporalIndex.of(first_links(visible), device=self.device)
         return self
 
     def adapt(self, supports: Supports) -> Self:
@@ -188,7 +188,7 @@ class LAN(TrainableModel[LANSettings]):
         self.sampler_ = self.sampler(self.index_, first_supports(supports))
         return self
 
-    def sampler(self, index: GraphIndex, supports: Supports = _NOBODY) -> RecentSampler:
+    def sampler(self, index: TemporalIndex, supports: Supports = _NOBODY) -> RecentSampler:
         """Reads the newest links of an entity."""
         return RecentSampler(index, supports, budget=self.settings.neighbours)
 
@@ -302,7 +302,7 @@ class LogicAttentionPhase(ModelPhase[LAN]):
         order = np.argsort(member, kind="stable")
         self.time = torch.from_numpy(known.time[order])
         self.start = torch.from_numpy(np.searchsorted(member[order], np.arange(len(triples) + 1)))
-        self.sampler = model.sampler(GraphIndex.of(first_links(known), device=model.device))
+        self.sampler = model.sampler(TemporalIndex.of(first_links(known), device=model.device))
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         """Distinct triples, each at a time drawn from those at which it happened.

@@ -29,7 +29,7 @@ from torch.nn import functional
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.base import register
@@ -196,7 +196,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
-        self.index_ = GraphIndex.of(visible, device=self.device)
+        self.index_ = TemporalIndex.of(visible, device=self.device)
         return self
 
     @torch.no_grad()
@@ -300,7 +300,7 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
         self.supports = SupportTable(
             tasks.supports, entities=entities, negatives=settings.support_negatives
         )
-        index = GraphIndex.of(tasks.visible, device=model.device)
+        index = TemporalIndex.of(tasks.visible, device=model.device)
         self.sampler = RecentSampler(index, tasks.supports, budget=settings.budget)
         self.negatives = Negatives(tasks.visible, settings.negative_kind)
         asked = tasks.questions[tasks.answers.question]

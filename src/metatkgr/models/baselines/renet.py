@@ -15,7 +15,7 @@ from torch.nn import functional
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.snapshots import ActiveSteps
 from metatkgr.models.base import register
 from metatkgr.models.common.graph_state import GlobalPhase, aggregate, global_states
@@ -230,7 +230,7 @@ class RENET(TrainableModel[RENETSettings]):
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
-        self.index_ = GraphIndex.of(visible, device=self.device)
+        self.index_ = TemporalIndex.of(visible, device=self.device)
         return self
 
     def adapt(self, supports: Supports) -> Self:
@@ -272,7 +272,7 @@ class HistoryPhase(ModelPhase[RENET]):
         known, settings, device = self.known, self.model.settings, self.model.device
         if self.active is None:
             # Only now: the states need the weights that the phase before has learned.
-            self.active = ActiveSteps(GraphIndex.of(known, device=device))
+            self.active = ActiveSteps(TemporalIndex.of(known, device=device))
             self.world = self.model.states(self.active)
             self.columns = [
                 torch.from_numpy(np.ascontiguousarray(column)).to(device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from metatkgr.data.visibility import VisibleFacts
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.graph.snapshots import ActiveSteps
 from metatkgr.models.common.recurrent import Noise, gru_step, sum_rows
@@ -235,7 +235,7 @@ class GlobalPhase:
     def batches(self, generator: torch.Generator) -> Iterator[tuple[int, int]]:
         """Blocks of consecutive steps, (first, end), in random order; the first has no past."""
         if self.active is None:
-            self.active = ActiveSteps(GraphIndex.of(self.known, device=self.device))
+            self.active = ActiveSteps(TemporalIndex.of(self.known, device=self.device))
             self.nodes = StepNodes(self.active)
         count = len(self.nodes.steps)
         starts = torch.arange(1, count, _BLOCK)

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metatkgr.graph.index import GraphIndex
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.neighbourhood import (
@@ -198,7 +198,7 @@ class SharedEncoder:
     """
 
     def __init__(
-        self, weights: Mapping[str, Tensor], index: GraphIndex, sampler: RecentSampler
+        self, weights: Mapping[str, Tensor], index: TemporalIndex, sampler: RecentSampler
     ) -> None:
         self.weights, self.sampler, self.parameters = weights, sampler, shared(weights)
         self.steps, links = index.steps, index.by_time
