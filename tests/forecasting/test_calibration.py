@@ -16,7 +16,12 @@ from torch import Tensor
 
 import metatkgr as mt
 from metatkgr.errors import DataError
-from metatkgr.forecasting.calibrating import _rising, _Sample, expected_calibration_error
+from metatkgr.forecasting.calibrating import (
+    _rising,
+    _Sample,
+    expected_calibration_error,
+    fit_calibration,
+)
 from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration
 from metatkgr.models import create
 from metatkgr.models.base import Graded
@@ -24,7 +29,7 @@ from metatkgr.models.base import Graded
 
 @cache
 def fitted(model: str) -> Calibration:
-    return Calibration.fit(create(model), mt.load("world:30000:2"))
+    return fit_calibration(create(model), mt.load("world:30000:2"))
 
 
 def example(grades: int = 3) -> Calibration:
@@ -154,7 +159,7 @@ def test_the_error_of_a_perfect_and_of_a_boastful_forecaster() -> None:
 
 def test_a_graph_without_newcomers_gets_a_guess_that_says_so() -> None:
     facts = mt.read_facts([("a", "r", "b", 0), ("a", "r", "c", 1)])
-    calibration = Calibration.fit(create("paths"), facts)
+    calibration = fit_calibration(create("paths"), facts)
     assert (calibration.queries, calibration.ece, calibration.split) == (0, None, "")
     found = mt.Forecaster.of("paths", facts).predict("a", "r")
     assert found[0].entity == "c"

@@ -38,8 +38,21 @@ _TOP = 10
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def fit_calibration(model: Model[Any], facts: Facts, shots: int | str, seed: int) -> Calibration:
-    """See :meth:`Calibration.fit`."""
+def fit_calibration(
+    model: Model[Any], facts: Facts, shots: int | str = 3, *, seed: int = 0
+) -> Calibration:
+    """Calibrate a model on the meta-validation tasks of ``facts``.
+
+    Where these have fewer than 500 queries a rule takes the meta-train tasks too; a trained model,
+    which has learned from those, only where there are fewer than 20. Leaves the model prepared for
+    these tasks: prepare it again.
+
+    Args:
+        model: trained, where it has weights; gets prepared.
+        facts: the whole graph.
+        shots: K.
+        seed: picks the queries, where there are more than 1,000.
+    """
     splits = (Period.META_VALIDATION, Period.META_TRAIN)
     enough = _FEWEST if isinstance(model, TrainableModel) else _ENOUGH
     samples: dict[str, _Sample] = {}
@@ -75,7 +88,7 @@ def calibration_report(
         forecast and of the first ten, mean probability that the first forecast was ``stated`` to
         have and share in which it was ``correct``; None where there are no such queries.
     """
-    fitted = fit_calibration(model, facts, shots, seed)
+    fitted = fit_calibration(model, facts, shots, seed=seed)
     tasks = Tasks.build(facts, shots=shots, visibility="streaming", split=Period.META_TEST)
     later = None
     if len(tasks.answers):

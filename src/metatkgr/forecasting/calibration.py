@@ -28,10 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
-from metatkgr.models.base import Model
 
 __all__ = ["BANDS", "SHARES", "Calibration", "Head"]
 
@@ -66,26 +64,6 @@ class Calibration:
     """Expected calibration error of the first forecast."""
     ece_top10: float | None = None
     """Of the first ten."""
-
-    @classmethod
-    def fit(
-        cls, model: Model[Any], facts: Facts, shots: int | str = 3, *, seed: int = 0
-    ) -> Calibration:
-        """Calibrate a model on the meta-validation tasks of ``facts``.
-
-        Where these have fewer than 500 queries a rule takes the meta-train tasks too; a trained
-        model, which has learned from those, only where there are fewer than 20. Leaves the model
-        prepared for these tasks: prepare it again.
-
-        Args:
-            model: trained, where it has weights; gets prepared.
-            facts: the whole graph.
-            shots: K.
-            seed: picks the questions, where there are more than 1,000.
-        """
-        from metatkgr.forecasting.calibrating import fit_calibration
-
-        return fit_calibration(model, facts, shots, seed)
 
     def apply(self, scores: Tensor, grades: Tensor | None = None) -> Tensor:
         """Probabilities of all candidates.

@@ -23,6 +23,7 @@ from metatkgr.data.periods import Period, Periods
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
+from metatkgr.forecasting.calibrating import fit_calibration
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.names import GrowingVocabulary
 from metatkgr.graph.index import TemporalIndex
@@ -193,7 +194,7 @@ class Engine:
         self._shown = -1
         if isinstance(self.model, TrainableModel):
             self.model.extend(self._known, known=self._known, supports=Supports.none())
-        return Calibration.fit(self.model, self._facts, self.shots)
+        return fit_calibration(self.model, self._facts, self.shots)
 
     def show(self, snapshot: Snapshot, entity: int) -> None:
         """Show the model all facts of a snapshot, before questions about an entity.

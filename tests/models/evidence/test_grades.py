@@ -12,8 +12,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
-from metatkgr.forecasting.calibrating import calibration_report
-from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.calibrating import calibration_report, fit_calibration
 from metatkgr.models.evidence.model import _SHARES, _STRENGTHS, _UNKNOWN, EvidenceModel
 from metatkgr.models.evidence.ranker import MOST_AGE, REPEAT_BOOST
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -68,7 +67,7 @@ def test_probabilities_are_fitted_and_judged_on_later_entities() -> None:
     train(model, Problem.of(facts, shots=3), seed=0)
     found = calibration_report(model, facts)
     assert found["visibility"] == "streaming"
-    assert found["fitted"] == Calibration.fit(model, facts).about()
+    assert found["fitted"] == fit_calibration(model, facts).about()
     assert found["fitted"]["method"] == "table"
     tasks = Tasks.build(facts, visibility="streaming")
     assert found["meta-test"]["queries"] == len(tasks.answers)
