@@ -24,9 +24,9 @@ from metatkgr.forecasting.explain import (
     Reason,
     Verbaliser,
 )
-from metatkgr.forecasting.incoming import checked_name, checked_rows, checked_step, rows_of
+from metatkgr.forecasting.incoming import checked_rows, checked_step, rows_of
 from metatkgr.forecasting.live import Engine, LiveGraph, Snapshot
-from metatkgr.forecasting.names import search_names
+from metatkgr.forecasting.names import checked_name, search_names
 from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts, next_relations
 from metatkgr.models.base import Model
 from metatkgr.training.opening import OpenModel, open_model

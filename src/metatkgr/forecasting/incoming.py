@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,11 +15,10 @@ from metatkgr.data.readers.bad_rows import FIRST, shorten
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.tables import cell_text, is_frame, rows_of_frame
 from metatkgr.errors import DataError, nearest
+from metatkgr.forecasting.names import checked_name
 
-__all__ = ["checked_name", "checked_step", "rows_of"]
+__all__ = ["checked_rows", "checked_step", "rows_of"]
 
-LONGEST_NAME = 500
-"""Characters; longer names are refused."""
 FURTHEST = 1 << 20
 """Steps: a fact or question further from the graph's beginning (or, in a longer graph, further than
 16 times its length) is refused as a misread date."""
@@ -87,29 +85,6 @@ def _row(row: Any, number: int) -> Row:
             f"fact {number} has {len(row)} parts; a fact is subject, relation, object and time"
         )
     return row[0], row[1], row[2], row[3]
-
-
-def checked_name(value: Any, what: str) -> str:
-    """A name that can be stored and shown, without space around it.
-
-    Raises:
-        DataError: it is missing, empty, too long, not text, or holds control characters.
-    """
-    if isinstance(value, bool) or not isinstance(value, (str, int, np.integer)):
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            raise DataError(f"the {what} is missing")
-        raise DataError(f"the {what} is a {type(value).__name__}; names are text")
-    name = str(value).strip()
-    if not name:
-        raise DataError(f"the {what} is empty")
-    if len(name) > LONGEST_NAME:
-        raise DataError(
-            f"the {what} {shorten(name, 40)!r} has {len(name):,} characters; names have at most "
-            f"{LONGEST_NAME}"
-        )
-    if not name.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
-        raise DataError(f"the {what} {shorten(name, 40)!r} holds control characters")
-    return name
 
 
 def checked_relation(value: Any, relations: Vocabulary) -> int:

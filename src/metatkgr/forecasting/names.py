@@ -1,20 +1,50 @@
-"""Names that keep coming: a vocabulary that grows, and the search for a name typed by hand."""
+"""Names that keep coming: checked, kept in a vocabulary that grows, and found as typed by hand."""
 
 from __future__ import annotations
 
+import math
 import threading
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from metatkgr.data.facts import Vocabulary
-from metatkgr.errors import UnknownNameError
+from metatkgr.data.readers.bad_rows import shorten
+from metatkgr.errors import DataError, UnknownNameError
 
-__all__ = ["GrowingVocabulary", "search_names"]
+__all__ = ["GrowingVocabulary", "checked_name", "search_names"]
 
+LONGEST_NAME = 500
+"""Characters; longer names are refused."""
 _NEARLY = 60
 """Per cent of letters in common, in order, from which on a name is spelt nearly alike."""
 _LONGEST = 100
 """Letters of a text that are compared."""
+
+
+def checked_name(value: Any, what: str) -> str:
+    """A name that can be stored and shown, without space around it.
+
+    Raises:
+        DataError: it is missing, empty, too long, not text, or holds control characters.
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int, np.integer)):
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            raise DataError(f"the {what} is missing")
+        raise DataError(f"the {what} is a {type(value).__name__}; names are text")
+    name = str(value).strip()
+    if not name:
+        raise DataError(f"the {what} is empty")
+    if len(name) > LONGEST_NAME:
+        raise DataError(
+            f"the {what} {shorten(name, 40)!r} has {len(name):,} characters; names have at most "
+            f"{LONGEST_NAME}"
+        )
+    if not name.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+        raise DataError(f"the {what} {shorten(name, 40)!r} holds control characters")
+    return name
 
 
 class _Added:
