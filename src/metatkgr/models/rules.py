@@ -28,7 +28,7 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Transitions
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.models.base import Explains, Explanation, Graded, Model, register
-from metatkgr.models.common.rule_reasons import rule_reasons
+from metatkgr.models.common.explanations import rule_reasons
 from metatkgr.settings import Count, NoSettings, Range, Settings
 
 __all__ = ["PageRankRule", "PageRankSettings", "Paths", "Recurrency"]

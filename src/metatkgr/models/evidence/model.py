@@ -12,8 +12,10 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.models.base import Explains, Explanation, Graded, register
+from metatkgr.models.common.explanations import weighed_reasons
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
+from metatkgr.models.evidence.features import KINDS, columns_of
 from metatkgr.models.evidence.ranker import (
     COUNTED,
     MOST_AGE,
@@ -23,7 +25,6 @@ from metatkgr.models.evidence.ranker import (
     initial_weights,
 )
 from metatkgr.models.evidence.reader import PublicFacts, Reader
-from metatkgr.models.evidence.reasons import weighed_reasons
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import RankerPhase, relation_co_occurrence
 from metatkgr.models.trainable import Phase, TrainableModel
@@ -166,7 +167,10 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
             found = self.reader_.read(queries, self.similar(queries), candidate)
         features = found.features[:, :1]
         parts = self.evidence.contributions(features, relation)[:, 0].cpu()
-        return weighed_reasons(self.reader_.history, queries, candidate, parts)
+        contributed = [
+            {kind: float(row[columns_of(kind)].sum()) for kind in KINDS} for row in parts
+        ]
+        return weighed_reasons(self.reader_.history, queries, candidate, contributed)
 
     def similar(self, queries: Queries) -> Tensor | None:
         """(Q, E) log-softmax of the translation scores; None where there are no vectors."""
