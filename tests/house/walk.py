@@ -1,9 +1,10 @@
 """How many files one has to read: ``cd tests && python -m house.walk``.
 
 Three walks through the package, each in a process of its own: a training of MetaTKGR on an ingested
-folder, an evaluation of a trained ``evidence``, the first ``POST /predict`` to a service. Counted are the files of the
-package in which a function runs; what runs while a module is imported is not. At the end: the
-processor time of ``metatkgr --version``. The exit code is 1 if anything is above its bound.
+folder, an evaluation of a trained ``evidence``, the first ``POST /predict`` to a service. Counted
+are the files of the package in which a function runs; what runs while a module is imported is not.
+At the end: the processor time of ``metatkgr --version``. The exit code is 1 if anything is above
+its bound.
 """
 
 from __future__ import annotations
