@@ -26,7 +26,9 @@ def main() -> None:
         if cell.name in records and not options.again:
             continue
         value, seconds = computed(cell)
-        if value is not None:
+        if value is not None and "failed" in value:
+            print("\n".join([f"{cell.name}: not recorded", value["failed"], *value["trace"]]))
+        elif value is not None:
             records[cell.name] = value
             write_records(path, records)
         print(f"[{number}/{len(cells)}] {cell.name}: {seconds:.1f} s", flush=True)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from goldens.cells import Cell
-from goldens.ranks import graph
 from goldens.surface import digest, has_weights, service_client
-from goldens.trained import SMALL_WORLD, taught
+from goldens.trained import SMALL_WORLD, graph, taught
 
 __all__ = ["cells"]
 

@@ -29,6 +29,7 @@ __all__ = [
     "law_of",
     "loaded_model",
     "mrr",
+    "part_of",
     "queries_of",
     "read_with_report",
     "sampled",
@@ -120,6 +121,18 @@ def queries_of(tasks: Any) -> tuple[Any, Any, Any]:
     """(Q,) entity, relation and time of the distinct questions."""
     asked = tasks.questions
     return asked.entity, asked.relation, asked.time
+
+
+def part_of(facts: Any, most: int) -> Any:
+    """The graph of every n-th entity's facts as a subject, from its beginning to its end."""
+    rows = np.asarray(facts.subject) % max(1, len(facts) // most) == 0
+    columns = (facts.subject, facts.relation, facts.object, facts.time)
+    return mt.Facts.build(
+        *(np.asarray(column)[rows] for column in columns),
+        entities=facts.entities,
+        relations=facts.relations,
+        name=facts.name,
+    )
 
 
 def tasks_outcome(tasks: Any) -> dict[str, Any]:
