@@ -1,4 +1,4 @@
-"""The whole story on the simulated world: what a new entity is, and who forecasts it how well."""
+"""The demo on the simulated world: what a new entity is, and who forecasts it how well."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from metatkgr.training.estimator import Estimator
 __all__ = ["MODELS", "NEWCOMER", "SETTINGS", "Story", "Teller", "newcomer_of", "story_of", "tell"]
 
 MODELS = ("recurrency", "paths", "metatkgr", "oracle")
-"""The rows of the demo's table; the oracle is the ceiling."""
+"""The rows of the demo's table; the oracle is the upper bound."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "metatkgr": {"dimension": 64, "sampler": "recent", "budget": 8, "epochs": 6}
 }
@@ -39,7 +39,7 @@ class Story:
     support: list[tuple[str, str, str, str]]
     """The first facts of the entity: subject, relation, object, date."""
     question: str
-    """What is asked, as a sentence with a gap."""
+    """The query, as a sentence with a gap."""
     truth: list[str]
     forecasts: dict[str, list[str]]
     """The best candidates of each model, best first."""
@@ -86,7 +86,7 @@ def tell(
 
 
 def story_of(tellers: dict[str, Teller], top: int = 3) -> Story:
-    """A forecast worth telling: new to the entity, missed by the first model, found by the others.
+    """A forecast worth telling: new to the entity, missed by the first model, a hit of the others.
 
     Args:
         tellers: several models on the same tasks, as from :func:`tell`.
@@ -94,31 +94,33 @@ def story_of(tellers: dict[str, Teller], top: int = 3) -> Story:
     """
     first, *others = (teller.evaluation for teller in tellers.values())
     tasks, facts = first.tasks, first.tasks.facts
-    found = np.all([e.ranks["time"] <= top for e in others], axis=0)
-    order = np.lexsort([~(first.ranks["time"] > top), ~tasks.answers.later, ~first.novel, ~found])
+    hit_by_others = np.all([e.ranks["time"] <= top for e in others], axis=0)
+    order = np.lexsort(
+        [~(first.ranks["time"] > top), ~tasks.answers.later, ~first.novel, ~hit_by_others]
+    )
     row = int(order[0])
-    asked = int(tasks.answers.question[row])
-    question = tasks.questions[asked : asked + 1]
-    mine = tasks.answers.question == asked
+    number = int(tasks.answers.question[row])
+    query = tasks.questions[number : number + 1]
+    answers = tasks.answers.question == number
     label = facts.entities.label
-    entity, relation = int(question.entity[0]), int(question.relation[0])
+    entity, relation = int(query.entity[0]), int(query.relation[0])
     forecasts = {}
     for name, teller in tellers.items():
         model = teller.model.prepare(tasks.visible).adapt(tasks.supports)
-        best = torch.argsort(model.score(question)[0], descending=True, stable=True)[:top]
+        best = torch.argsort(model.score(query)[0], descending=True, stable=True)[:top]
         forecasts[name] = [label(int(x)) for x in best]
     own = tasks.supports.of(entity)
     support = [
         _sentence(facts, entity, int(r), int(o), facts.calendar.label(int(t)))
         for r, o, t in zip(own.relation, own.other, own.time, strict=True)
     ]
-    date = facts.calendar.label(int(question.time[0]))
+    date = facts.calendar.label(int(query.time[0]))
     parts = _sentence(facts, entity, relation, None, date)
     return Story(
         label(entity),
         support,
         f"{parts[0]} {parts[1]} {parts[2]} on {date}",
-        [label(int(x)) for x in tasks.answers.answer[mine]],
+        [label(int(x)) for x in tasks.answers.answer[answers]],
         forecasts,
     )
 

@@ -136,20 +136,20 @@ def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) 
     from metatkgr.forecasting.calibrating import calibration_report
 
     with console.status("calibration …"):
-        found = calibration_report(model, facts, shots)
-    fitted, later = found["fitted"], found["meta-test"]
+        report = calibration_report(model, facts, shots)
+    fitted, later = report["fitted"], report["meta-test"]
     if fitted["ece"] is None or later is None:
         console.print("Too few queries to fit probabilities to, or to judge them by.")
-        return found
+        return report
     console.print(
         f"Expected calibration error of the first forecast (of the first ten), visibility "
-        f"{found['visibility']}: {fitted['ece']:.3f} ({fitted['ece_top10']:.3f}) on entities of "
+        f"{report['visibility']}: {fitted['ece']:.3f} ({fitted['ece_top10']:.3f}) on entities of "
         f"{fitted['split']} that the fit had not seen ({fitted['queries']:,} queries); "
         f"{later['ece']:.3f} ({later['ece_top10']:.3f}) on meta-test ({later['queries']:,} "
         f"queries), where it said {later['stated']:.1%} on average and was right in "
         f"{later['correct']:.1%}."
     )
-    return found
+    return report
 
 
 def _tell_shots(known: int | str, shots: int | str, console: Console) -> None:
@@ -211,7 +211,7 @@ def compare(
     if filter_ not in FILTERS:
         raise SettingsError(f"--filter takes {' or '.join(FILTERS)}, not {filter_!r}")
     console = console_for(json_out)
-    rows, found = [], []
+    rows, results = [], []
     first: Any = None
     for source in sources:
         if first is not None and source in available():
@@ -248,7 +248,7 @@ def compare(
                 "" if difference is None else f"{difference[1]:+.3f} to {difference[2]:+.3f}",
             ]
         )
-        found.append(
+        results.append(
             {"run": source, "model": opened.model.name, "seed": opened.seed}
             | summary.to_json()
             | {"first_minus_this": None if difference is None else list(difference)}
@@ -268,7 +268,7 @@ def compare(
         "95 % int.",
     ]
     console.print(plain_table(title, columns, rows))
-    emit_json(json_out, found)
+    emit_json(json_out, results)
 
 
 def _tell(update: Callable[[int, int], object], total: int, done: int) -> None:

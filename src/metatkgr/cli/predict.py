@@ -66,7 +66,7 @@ def predict(
 ) -> None:
     """Forecast the next facts of an entity, new or old, with probabilities and reasons.
 
-    Everything before the asked time is seen, and of the entity its first K facts at any time. To
+    Everything before the query's time is seen, and of the entity its first K facts at any time. To
     a misspelt name the answer is the nearest ones.
 
     Examples:
@@ -95,12 +95,12 @@ def predict(
             soft_wrap=True,
         )
     with console.status("calibrating and asking …"):
-        found = forecaster.predict(
+        forecasts = forecaster.predict(
             entity, relation, at=at, side=side, top=top, horizon=horizon, explain=explain
         )
-    console.print(found)
+    console.print(forecasts)
     console.print(_trust(forecaster.calibration), soft_wrap=True)
-    emit_json(json_out, found.to_json())
+    emit_json(json_out, forecasts.to_json())
 
 
 def _table(path: str) -> Any:

@@ -129,8 +129,8 @@ def reproduce(
             out, chosen, workers=workers, cluster=cluster, device=where, limits=limits, say=say
         )
 
-    place = f"the Ray cluster {cluster}" if cluster else f"{workers} workers on {where}"
-    say(f"{len(cells)} cells in {out}; {place}")
+    workplace = f"the Ray cluster {cluster}" if cluster else f"{workers} workers on {where}"
+    say(f"{len(cells)} cells in {out}; {workplace}")
     compute(cells)
     # Which baselines are the best is known only now: they get more seeds and visibilities.
     more = cells_for(names, _with_best(choice, out))
@@ -173,28 +173,28 @@ def _list_cells(console: Any, out: Path, cells: list[Any], json_out: str | None)
     from metatkgr.experiments.runner import failures, record_path
 
     failed = failures(out, cells)
-    rows, found = [], []
+    rows, states = [], []
     for cell in cells:
         state = "done" if record_path(out, cell).exists() else ""
         state = "failed" if cell.name in failed else state
         rows.append([cell.name, cell.test_shots, state])
-        found.append(cell.to_json() | {"name": cell.name, "state": state or "missing"})
+        states.append(cell.to_json() | {"name": cell.name, "state": state or "missing"})
     done = sum(row[2] == "done" for row in rows)
     console.print(f"{done} of {len(cells)} cells done")
     _print_rows(console, [["cell", "K", "state"], *rows])
-    emit_json(json_out, found)
+    emit_json(json_out, states)
 
 
 def _print_finished(console: Any, out: Path, cells: list[Any], json_out: str | None) -> None:
     from metatkgr.experiments.records import Record
     from metatkgr.experiments.runner import record_path
 
-    rows, found = [], []
+    rows, records = [], []
     for cell in cells:
         if not (path := record_path(out, cell)).exists():
             continue
         record = Record.read(path)
-        found.append(record.to_json())
+        records.append(record.to_json())
         training, metrics = record.training, record.result["metrics"]
         every, novel = (metrics["static"][subset] for subset in ("all", "novel"))
         rows.append(
@@ -214,19 +214,19 @@ def _print_finished(console: Any, out: Path, cells: list[Any], json_out: str | N
         "cell", "K", "visibility", "seed", "MRR", "H@1", "H@3", "H@10", "novel", "time MRR",
         "valid.", "s",
     ]  # fmt: skip
-    title = f"{len(found)} of {len(cells)} cells done; static filter unless said otherwise"
+    title = f"{len(records)} of {len(cells)} cells done; static filter unless said otherwise"
     console.print(title)
     _print_rows(console, [columns, *rows])
-    emit_json(json_out, found)
+    emit_json(json_out, records)
 
 
 def _print_rows(console: Any, rows: list[list[str]]) -> None:
-    """Columns of text, whole on any width: a log file has none."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    """Columns of text, uncut on any width: a log file has none."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         first, *others = (
-            text.ljust(width) if place == 0 else text.rjust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+            text.ljust(width) if column == 0 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
         )
         console.print("  ".join([first, *others]), markup=False, soft_wrap=True)
 

@@ -135,9 +135,9 @@ def _progress(trial: Any) -> str:
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in trial.params.items()
     )
-    told = trial.intermediate_values
+    validated = trial.intermediate_values
     if trial.state.name == "PRUNED":
-        seen = f"pruned at MRR {max(told.values()):.4f}" if told else "given up"
+        seen = f"pruned at MRR {max(validated.values()):.4f}" if validated else "given up"
     else:
         seen = f"MRR {trial.value:.4f}"
     return f"trial {trial.number}: {seen} ({trial.duration.total_seconds():.0f} s; {values})"

@@ -1,4 +1,4 @@
-"""Score and rank the queries of a split, a chunk of its questions at a time, in bounded memory."""
+"""The evaluator: scores and ranks the queries of a split, a chunk at a time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ def evaluate(
     Args:
         model: a model; ``prepare`` is called with the public facts of ``tasks``.
         tasks: the tasks of one split.
-        score_bytes: memory for the scores of one chunk of questions; the peak is a small multiple
+        score_bytes: memory for the scores of one chunk of queries; the peak is a small multiple
             of it, whatever the dataset.
-        progress: called with the number of questions done since the last call.
+        progress: called with the number of distinct queries done since the last call.
 
     Returns:
         The ranks, by filter, and where the time went.
@@ -161,7 +161,7 @@ def evaluate(
         model.prepare(tasks.visible).adapt(tasks.supports)
     with _clock(seconds, "rank"):
         filters, novel = _known_of(tasks, device)
-        question = torch.from_numpy(tasks.answers.question).to(device)
+        query = torch.from_numpy(tasks.answers.question).to(device)
         answer = torch.from_numpy(tasks.answers.answer).to(device)
     budget = score_bytes or (_GPU_SCORE_BYTES if device.type == "cuda" else _CPU_SCORE_BYTES)
     # Scores are at most 8 bytes wide.
@@ -176,7 +176,7 @@ def evaluate(
             low, high = np.searchsorted(tasks.answers.question, [begin, end])
             dropped = [TrueAnswers(f.start[chunk], f.stop[chunk], f.entity) for f in filters]
             rows = slice(int(low), int(high))
-            chunks.append(filtered_ranks(scores, question[rows] - begin, answer[rows], dropped))
+            chunks.append(filtered_ranks(scores, query[rows] - begin, answer[rows], dropped))
         if progress:
             progress(len(scores))
 
@@ -240,13 +240,13 @@ def evaluation_report(
         facts: the whole graph.
         shots: K, or a range from which each entity's K is drawn.
         visibility: which facts are public.
-        split: whose new entities are asked about.
-        seed: recorded, and of each entity's K and of the questions, where they are drawn.
-        questions: at most so many are asked, drawn evenly; None: all. Then the result also says
-            how many were asked, and how many queries the split has.
+        split: whose new entities the queries are about.
+        seed: recorded, and of each entity's K and of the sample, where they are drawn.
+        questions: at most so many distinct (e, r, t) are ranked, drawn evenly; None: all. Then the
+            result also says how many were ranked, and how many queries the split has.
         loaded: seconds that loading took.
         details: add metrics per relation and per time step.
-        progress: called with the questions done since the last call and the number of all.
+        progress: called with the distinct queries done since the last call and their number.
         ranked: who ranks; called as ``evaluate`` is.
     """
     tasks = Tasks.build(facts, shots=shots, visibility=visibility, split=split, seed=seed)

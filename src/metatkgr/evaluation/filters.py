@@ -29,12 +29,12 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class TrueAnswers:
-    """For each question its true answers: entities ``entity[start[q]:stop[q]]``, ascending."""
+    """For each query its true answers: entities ``entity[start[q]:stop[q]]``, ascending."""
 
     start: Tensor
-    """(Q,) first position of each question's answers."""
+    """(Q,) first position of each query's answers."""
     stop: Tensor
-    """(Q,) end of each question's answers, not included."""
+    """(Q,) end of each query's answers, not included."""
     entity: Tensor
     """(L,) entity ids."""
 
@@ -43,12 +43,12 @@ class TrueAnswers:
         return TrueAnswers(self.start.to(device), self.stop.to(device), self.entity.to(device))
 
 
-def true_answers(facts: Facts, questions: Queries, name: str) -> TrueAnswers:
-    """Collect the true answers of all questions under the filter ``name``.
+def true_answers(facts: Facts, queries: Queries, name: str) -> TrueAnswers:
+    """Collect the true answers of all queries under the filter ``name``.
 
     Args:
         facts: the whole graph; also what no model may see.
-        questions: Q questions.
+        queries: Q of them.
         name: 'static' or 'time'.
     """
     if name not in FILTERS:
@@ -59,13 +59,13 @@ def true_answers(facts: Facts, questions: Queries, name: str) -> TrueAnswers:
     def group(
         source: Column | IntArray, relation: Column | IntArray, time: Column | IntArray
     ) -> Tensor:
-        """One key for the questions that share their true answers."""
+        """One key for the queries that share their true answers."""
         columns = [(torch.from_numpy(source), entities)]
         columns.append((torch.from_numpy(relation), 2 * relations))
         return pack(*columns, (torch.from_numpy(time), steps)) if timed else pack(*columns)
 
     groups, row = torch.unique(
-        group(questions.entity, questions.relation, questions.time), return_inverse=True
+        group(queries.entity, queries.relation, queries.time), return_inverse=True
     )
     if len(groups) == 0:
         nothing = torch.zeros(0, dtype=torch.int64)
@@ -83,7 +83,7 @@ def true_answers(facts: Facts, questions: Queries, name: str) -> TrueAnswers:
             known = group(source, slot, time)
             number = torch.searchsorted(groups, known).clamp_(max=len(groups) - 1)
             relevant = groups[number] == known
-            # Numbered groups keep this key small whatever the graph: at most questions x entities.
+            # Numbered groups keep this key small whatever the graph: at most queries x entities.
             answer = torch.from_numpy(target)[relevant]
             cells.append(pack((number[relevant], len(groups)), (answer, entities)))
     cell = torch.unique(torch.cat(cells))

@@ -1,7 +1,7 @@
 """The definition of a rank.
 
 rank = 1 + #better + #equal / 2, over all candidates except other true answers: the mean of the
-best and the worst place an answer could take among its ties. A non-finite score is an error.
+best and the worst rank an answer could take among its ties. A non-finite score is an error.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def check_finite(scores: Tensor) -> None:
         return
     bad = ~torch.isfinite(scores)
     if bool(bad.any()):
-        question, candidate = (int(i) for i in torch.nonzero(bad)[0])
+        query, candidate = (int(i) for i in torch.nonzero(bad)[0])
         raise NonFiniteScoreError(
-            f"{int(bad.sum())} scores are not finite; the first is {scores[question, candidate]} "
-            f"for question {question}, candidate {candidate}: a non-finite score has no rank"
+            f"{int(bad.sum())} scores are not finite; the first is {scores[query, candidate]} "
+            f"for question {query}, candidate {candidate}: a non-finite score has no rank"
         )
 
 
-def unfiltered_counts(scores: Tensor, question: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
+def unfiltered_counts(scores: Tensor, query: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
     """How many candidates score above an answer, and how many others exactly the same.
 
     Args:
         scores: (Q, E).
-        question: (A,) row of each answer's question.
+        query: (A,) row of each answer's query.
         answer: (A,) entity id of each answer.
 
     Returns:
@@ -61,28 +61,28 @@ def unfiltered_counts(scores: Tensor, question: Tensor, answer: Tensor) -> tuple
     if not scores.is_cuda:
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()  # numpy has no bfloat16; the order stays
-        columns = (tensor.detach().numpy() for tensor in (scores, question, answer))
+        columns = (tensor.detach().numpy() for tensor in (scores, query, answer))
         better, equal = map(torch.from_numpy, _counts_on_cpu(*columns))
     else:
-        better, equal = _counts_on_gpu(scores, question, answer)
+        better, equal = _counts_on_gpu(scores, query, answer)
     return better, equal - 1
 
 
-def _counts_on_gpu(scores: Tensor, question: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
-    value = scores[question, answer].unsqueeze(1)
+def _counts_on_gpu(scores: Tensor, query: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
+    value = scores[query, answer].unsqueeze(1)
     block = max(1, _GPU_BLOCK_BYTES // (scores.shape[1] * scores.element_size()))
     better = torch.empty(len(answer), dtype=torch.int64, device=scores.device)
     equal = torch.empty_like(better)
     for begin in range(0, len(answer), block):
         part = slice(begin, begin + block)
-        rows = scores.index_select(0, question[part])
+        rows = scores.index_select(0, query[part])
         better[part] = (rows > value[part]).sum(1)
         equal[part] = (rows == value[part]).sum(1)
     return better, equal
 
 
 def _counts_on_cpu(
-    scores: npt.NDArray[Any], question: IntArray, answer: IntArray
+    scores: npt.NDArray[Any], query: IntArray, answer: IntArray
 ) -> tuple[IntArray, IntArray]:
     """The same in numpy, a few threads on blocks of their own.
 
@@ -90,7 +90,7 @@ def _counts_on_cpu(
     times; on a machine that does anything else besides, that takes ten times as long.
     """
     candidates = scores.shape[1]
-    value = scores[question, answer][:, None]
+    value = scores[query, answer][:, None]
     better = np.empty(len(answer), np.int64)
     equal = np.empty_like(better)
     block = max(1, _CPU_BLOCK_BYTES // max(1, candidates * scores.itemsize))
@@ -103,7 +103,7 @@ def _counts_on_cpu(
         for begin in range(number * block, len(answer), workers * block):
             part = slice(begin, min(begin + block, len(answer)))
             some, hit = rows[: part.stop - begin], mask[: part.stop - begin]
-            np.take(scores, question[part], axis=0, out=some, mode="clip")
+            np.take(scores, query[part], axis=0, out=some, mode="clip")
             np.greater(some, value[part], out=hit)
             better[part] = np.add.reduce(hit.view(np.uint8), axis=1, dtype=narrow)
             np.equal(some, value[part], out=hit)
@@ -118,30 +118,30 @@ def _counts_on_cpu(
 
 
 def filtered_ranks(
-    scores: Tensor, question: Tensor, answer: Tensor, filters: list[TrueAnswers]
+    scores: Tensor, query: Tensor, answer: Tensor, filters: list[TrueAnswers]
 ) -> list[Tensor]:
     """Ranks of answers, one list of ranks for each filter.
 
-    All candidates are counted once; what a filter drops (a short list per question) is then
+    All candidates are counted once; what a filter drops (a short list per query) is then
     taken off, so a second filter costs next to nothing.
 
     Args:
         scores: (Q, E), any real dtype, on any device.
-        question: (A,) row of each answer's question.
+        query: (A,) row of each answer's query.
         answer: (A,) entity ids.
-        filters: what each filter drops, for the same Q questions.
+        filters: what each filter drops, for the same Q queries.
 
     Returns:
         One (A,) float64 tensor of ranks for each filter.
     """
     check_finite(scores)
-    better, equal = unfiltered_counts(scores, question, answer)
-    value = scores[question, answer]
+    better, equal = unfiltered_counts(scores, query, answer)
+    value = scores[query, answer]
     ranks = []
     for true in filters:
-        row, position = expand_ranges(true.start[question], true.stop[question])
+        row, position = expand_ranges(true.start[query], true.stop[query])
         dropped = true.entity[position]
-        score = scores[question[row], dropped]
+        score = scores[query[row], dropped]
         other = dropped != answer[row]
         above = torch.zeros_like(better).index_add_(0, row, (other & (score > value[row])).long())
         level = torch.zeros_like(equal).index_add_(0, row, (other & (score == value[row])).long())

@@ -87,8 +87,8 @@ def run_cell(
     tasks = loaded.tasks(cell.dataset, cell.test_shots, cell.visibility)
     result = _result(cell, evaluate(model, tasks))
     if _is_calibrated(cell):
-        found = calibration_report(model, loaded.facts(cell.dataset), cell.test_shots)
-        result["calibration"] = _rounded(found)
+        report = calibration_report(model, loaded.facts(cell.dataset), cell.test_shots)
+        result["calibration"] = _rounded(report)
     shutil.rmtree(work, ignore_errors=True)
     return Record(
         cell, result, training, dataclasses.asdict(model.settings), versions(), hardware(device)
@@ -184,13 +184,13 @@ class _TrueLoss:
         """Put what was measured into the lines of the trace."""
         if not self.path.exists():
             return
-        found = {}
+        loss_at = {}
         for text in self.path.read_text(encoding="utf-8").splitlines():
             measured = json.loads(text)
-            found[measured["step"]] = measured["true_loss"]
+            loss_at[measured["step"]] = measured["true_loss"]
         for line in lines:
-            if line["step"] in found and "bound" in line:
-                line["true_loss"] = found[line["step"]]
+            if line["step"] in loss_at and "bound" in line:
+                line["true_loss"] = loss_at[line["step"]]
 
     def _measure(self, name: str) -> float:
         phase = next(p for p in self.model.phases(self.later) if p.name == name)
@@ -220,9 +220,9 @@ def _curves(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each phase the numbers of its epochs as columns, thinned to a bounded length."""
     curves = []
     for name in dict.fromkeys(line["phase"] for line in lines):
-        mine = [line for line in lines if line["phase"] == name]
-        validated = [line for line in mine if "validation_mrr" in line]
-        kept = _spread(validated if len(validated) > 1 else mine, CURVE_POINTS)
+        epochs = [line for line in lines if line["phase"] == name]
+        validated = [line for line in epochs if "validation_mrr" in line]
+        kept = _spread(validated if len(validated) > 1 else epochs, CURVE_POINTS)
         columns = {
             key: [_rounded(line.get(key)) for line in kept]
             for key in _IN_CURVE
@@ -234,8 +234,8 @@ def _curves(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _spread(items: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """At most so many, evenly, with the first and the last."""
-    places = np.unique(np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int))
-    return [items[place] for place in places]
+    rows = np.unique(np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int))
+    return [items[row] for row in rows]
 
 
 def _result(cell: Cell, evaluation: Evaluation) -> dict[str, Any]:

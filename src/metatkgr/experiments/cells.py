@@ -82,19 +82,19 @@ class Row:
 
     @property
     def variant(self) -> str | None:
-        """What the ablation is called that it is; None: the model is whole."""
+        """The name of the ablation that it is; None: the full model."""
         chosen = dict(self.settings)
         if self.model != "evidence":
             return chosen.get("variant")
-        found = (f"{key}={value}" for key, value in EVIDENCE_PARTS if chosen.get(key) == value)
-        return next(found, None)
+        missing = (f"{key}={value}" for key, value in EVIDENCE_PARTS if chosen.get(key) == value)
+        return next(missing, None)
 
 
 def row_order(row: Row) -> tuple[Any, ...]:
     """Rules, MetaTKGR, the baselines in the paper's order, others."""
     order = [*RULES, "metatkgr", *BASELINES]
-    place = order.index(row.model) if row.model in order else len(order)
-    return place, row.model, row.preset != "default", row.preset, row.settings
+    rank = order.index(row.model) if row.model in order else len(order)
+    return rank, row.model, row.preset != "default", row.preset, row.settings
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Cell:
         for name, kind in _KINDS.items():
             value = getattr(self, name)
             if type(value) is not kind or (isinstance(value, int) and abs(value) >= 2**63):
-                told = str(value)[:80]
-                raise SettingsError(f"{name} of a cell is of type {kind.__name__}, not {told!r}")
+                text = str(value)[:80]
+                raise SettingsError(f"{name} of a cell is of type {kind.__name__}, not {text!r}")
         words = [self.dataset, self.model, self.preset]
         words += [word for pair in self.settings for word in pair]
         if not all(_is_text(word) for word in words) or len(self.model) > _LONGEST:

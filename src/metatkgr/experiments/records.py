@@ -176,10 +176,10 @@ def check_result(result: Any) -> None:
     """
     _check(result, _RESULT, "result")
     for name, subset in itertools.product(FILTERS, SUBSETS):
-        values, place = result["metrics"][name][subset], f"result.metrics.{name}.{subset}"
-        _need("mrr" in values, f"{place} has no 'mrr'")
+        values, key = result["metrics"][name][subset], f"result.metrics.{name}.{subset}"
+        _need("mrr" in values, f"{key} has no 'mrr'")
         if values["mrr"] is not None:  # else the subset is empty
-            _check(values, dict.fromkeys(METRICS, float), place)
+            _check(values, dict.fromkeys(METRICS, float), key)
     if packed := result.get("per_entity"):
         sizes = {len(unpack(text)) for text in packed.values()}
         _need(len(sizes) == 1, "the columns of result.per_entity differ in length")

@@ -101,14 +101,14 @@ def to_html(markdown: str, folder: Path) -> str:
     lines = markdown.splitlines()
     title = next((line[2:] for line in lines if line.startswith("# ")), "Results")
     body: list[str] = []
-    place = 0
-    while place < len(lines):
-        line = lines[place]
-        end = place + 1
+    start = 0
+    while start < len(lines):
+        line = lines[start]
+        end = start + 1
         if line.startswith("```"):
             while end < len(lines) and not lines[end].startswith("```"):
                 end += 1
-            body.append(f"<pre>{html.escape(chr(10).join(lines[place + 1 : end]))}</pre>")
+            body.append(f"<pre>{html.escape(chr(10).join(lines[start + 1 : end]))}</pre>")
             end += 1
         elif heading := re.match(r"(#+) (.*)", line):
             level = len(heading[1])
@@ -116,11 +116,11 @@ def to_html(markdown: str, folder: Path) -> str:
         elif line.startswith("|"):
             while end < len(lines) and lines[end].startswith("|"):
                 end += 1
-            body.append(_table(lines[place:end], folder))
+            body.append(_table(lines[start:end], folder))
         elif line.startswith("- "):
             while end < len(lines) and re.match(r"- |  \S", lines[end]):
                 end += 1
-            items = re.split(r"\n- ", "\n".join(lines[place:end])[2:])
+            items = re.split(r"\n- ", "\n".join(lines[start:end])[2:])
             listed = "".join(f"<li>{_inline(item, folder)}</li>" for item in items)
             body.append(f"<ul>{listed}</ul>")
         elif line.strip():
@@ -128,8 +128,8 @@ def to_html(markdown: str, folder: Path) -> str:
                 end < len(lines) and lines[end].strip() and not re.match(r"[|#]|- |```", lines[end])
             ):
                 end += 1
-            body.append(f"<p>{_inline(chr(10).join(lines[place:end]), folder)}</p>")
-        place = end
+            body.append(f"<p>{_inline(chr(10).join(lines[start:end]), folder)}</p>")
+        start = end
     content = "\n".join(body)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -155,13 +155,13 @@ def _inline(text: str, folder: Path) -> str:
     text = text.replace("\\*", "*")
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
     text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", text)
-    text = re.sub(r"!\[([^\]]*)\]\(([^)]+)\)", lambda found: _image(found, folder), text)
+    text = re.sub(r"!\[([^\]]*)\]\(([^)]+)\)", lambda match: _image(match, folder), text)
     return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", r'<a href="\2">\1</a>', text)
 
 
-def _image(found: re.Match[str], folder: Path) -> str:
-    path = folder / found[2]
-    alt = html.escape(found[1])
+def _image(match: re.Match[str], folder: Path) -> str:
+    path = folder / match[2]
+    alt = html.escape(match[1])
     if not path.is_file():
         return f"<i>{alt}</i>"
     kind = {".svg": "svg+xml"}.get(path.suffix, path.suffix[1:])

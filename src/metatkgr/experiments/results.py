@@ -47,9 +47,9 @@ class Results:
         self, records: Iterable[Record], *, statistics: Sequence[dict[str, Any]] = ()
     ) -> None:
         self.records, self.statistics = list(records), statistics
-        self._found: dict[tuple[Any, ...], dict[int, Record]] = defaultdict(dict)
+        self._runs: dict[tuple[Any, ...], dict[int, Record]] = defaultdict(dict)
         for record in self.records:
-            self._found[_conditions(record)][record.cell.seed] = record
+            self._runs[_conditions(record)][record.cell.seed] = record
         self.datasets = in_papers_order({record.dataset for record in self.records})
         self._ablated: dict[Row, list[Comparison]] = {}
 
@@ -76,8 +76,8 @@ class Results:
         test_shots: str | None = None,
     ) -> list[Record]:
         """The runs of all seeds, in their order."""
-        found = self._found.get((dataset, row, shots, test_shots or str(shots), visibility), {})
-        return [found[seed] for seed in sorted(found)]
+        by_seed = self._runs.get((dataset, row, shots, test_shots or str(shots), visibility), {})
+        return [by_seed[seed] for seed in sorted(by_seed)]
 
     def values(
         self, dataset: str, row: Row, shots: int, seeds: Iterable[int] | None = None
@@ -114,20 +114,20 @@ class Results:
         """MetaTKGR compared with every other model."""
         return comparisons(self.records, METATKGR, shots=self.shots)
 
-    def against_ablations(self, whole: Row) -> list[Comparison]:
+    def against_ablations(self, full: Row) -> list[Comparison]:
         """A model compared with its own ablations."""
-        if whole not in self._ablated:
-            own = [record for record in self.records if record.row.model == whole.model]
-            self._ablated[whole] = comparisons(own, whole, shots=self.shots, ablations=True)
-        return self._ablated[whole]
+        if full not in self._ablated:
+            own = [record for record in self.records if record.row.model == full.model]
+            self._ablated[full] = comparisons(own, full, shots=self.shots, ablations=True)
+        return self._ablated[full]
 
 
 def values_of(
     runs: Sequence[Record], filter: str = "static", subset: str = "all"
 ) -> FloatArray | None:
     """(seeds, 4) MRR and Hits@1, 3, 10 of some runs; None where there is nothing."""
-    found = [values for run in runs if (values := run.values(filter, subset)) is not None]
-    return np.array(found) if found else None
+    metrics = [values for run in runs if (values := run.values(filter, subset)) is not None]
+    return np.array(metrics) if metrics else None
 
 
 def in_papers_order(datasets: Iterable[str]) -> list[str]:
@@ -144,13 +144,13 @@ def read_records(folder: Path) -> list[Record]:
 
 def read_statistics(folder: Path) -> list[dict[str, Any]]:
     """The statistics of datasets below a folder, in the order of the paper."""
-    found = {}
+    by_name = {}
     for path in sorted((folder / "datasets").glob("*.json")):
         content = read_json(path)
         if not isinstance(content, dict) or not isinstance(content.get("name"), str):
             raise DataError(f"{path} does not hold the statistics of a dataset")
-        found[content["name"]] = content
-    return [found[name] for name in in_papers_order(found)]
+        by_name[content["name"]] = content
+    return [by_name[name] for name in in_papers_order(by_name)]
 
 
 def _conditions(record: Record) -> tuple[Any, ...]:
@@ -165,10 +165,10 @@ def best_baselines(records: Iterable[Record], count: int = 3) -> tuple[str, ...]
     """
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        cell, found = record.cell, record.training.get("validation_mrr")
+        cell, mrr = record.cell, record.training.get("validation_mrr")
         usual = record.row == Row(cell.model) and not cell.tiny and cell.shots == 3
-        if usual and cell.visibility == "entity-split" and cell.model in BASELINES and found:
-            scores[cell.model][cell.dataset].append(found)
+        if usual and cell.visibility == "entity-split" and cell.model in BASELINES and mrr:
+            scores[cell.model][cell.dataset].append(mrr)
     most = max((len(by_dataset) for by_dataset in scores.values()), default=0)
     means = {
         model: float(np.mean([np.mean(values) for values in by_dataset.values()]))

@@ -94,8 +94,8 @@ def record_path(out: Path, cell: Cell) -> Path:
 
 def failures(out: Path, cells: Iterable[Cell]) -> dict[str, str]:
     """The reasons of those of the cells that failed."""
-    found = {cell.name: _failure_path(out, cell) for cell in cells}
-    return {name: path.read_text(encoding="utf-8") for name, path in found.items() if path.exists()}
+    paths = {cell.name: _failure_path(out, cell) for cell in cells}
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path.exists()}
 
 
 def _failure_path(out: Path, cell: Cell) -> Path:
@@ -119,7 +119,7 @@ def run_grid(
 ) -> None:
     """Work through the cells with some processes, of this machine or of a cluster.
 
-    What failed before is tried again; what is being tried elsewhere may fail anew.
+    What failed before is tried again; what is being tried by others may fail anew.
 
     Args:
         out: the folder; every node of a cluster sees it under this path.

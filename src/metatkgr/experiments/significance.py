@@ -91,12 +91,12 @@ def _drawn(count: int) -> FloatArray:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Corrected p-values: the i-th smallest of m times m - i + 1, made monotone, at most 1."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     corrected = [1.0] * len(p_values)
     highest = 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, p_values[place] * (len(p_values) - rank)))
-        corrected[place] = highest
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        corrected[index] = highest
     return corrected
 
 
@@ -126,8 +126,8 @@ def comparisons(
             rows = groups.setdefault((record.dataset, record.cell.shots), {})
             if record.per_entity(filter) is not None:
                 rows.setdefault(record.row, []).append(record)
-    found = []
-    order = {name: place for place, name in enumerate(DATASETS)}
+    tested = []
+    order = {name: column for column, name in enumerate(DATASETS)}
     for (dataset, k), rows in sorted(
         groups.items(), key=lambda item: (order.get(item[0][0], len(order)), item[0])
     ):
@@ -135,12 +135,12 @@ def comparisons(
             continue
         for other in sorted(set(rows) - {one}, key=row_order):
             every = {record.cell.seed for record in (*rows[one], *rows[other])}
-            mine, size = _sums(rows[one], filter, every)
-            theirs, their_size = _sums(rows[other], filter, every)
-            if np.array_equal(size, their_size) and (numbers := compare(mine, theirs, size)):
-                found.append(Comparison(dataset, k, one, other, *numbers))
-    corrected = holm([comparison.p for comparison in found])
-    return [replace(c, corrected=p) for c, p in zip(found, corrected, strict=True)]
+            sums, size = _sums(rows[one], filter, every)
+            other_sums, other_size = _sums(rows[other], filter, every)
+            if np.array_equal(size, other_size) and (numbers := compare(sums, other_sums, size)):
+                tested.append(Comparison(dataset, k, one, other, *numbers))
+    corrected = holm([comparison.p for comparison in tested])
+    return [replace(c, corrected=p) for c, p in zip(tested, corrected, strict=True)]
 
 
 def _sums(

@@ -184,7 +184,7 @@ def _visibility(choice: Choice) -> list[Cell]:
 def _ablations(
     model: str, changes: Iterable[tuple[str, str]], shots: Sequence[int] = (3,)
 ) -> Callable[[Choice], list[Cell]]:
-    """A model whole, and with each of some settings changed; fewer seeds of the latter."""
+    """A model in full, and with each of some settings changed; fewer seeds of the latter."""
 
     def cells(choice: Choice) -> list[Cell]:
         if model not in _models(choice):
@@ -243,14 +243,14 @@ def cells_for(experiments: Iterable[str], choice: Choice) -> list[Cell]:
     for name in names:
         if name not in EXPERIMENTS:
             raise UnknownNameError("table or figure", name, EXPERIMENTS)
-    found: dict[str, Cell] = {}
+    by_name: dict[str, Cell] = {}
     for name in names:
         for cell in EXPERIMENTS[name](choice):
-            found.setdefault(cell.name, cell)
-    cells = list(found.values())
+            by_name.setdefault(cell.name, cell)
+    cells = list(by_name.values())
     if choice.quick:
         cells = [replace(cell, tiny=_is_learned(cell.model)) for cell in cells if _is_quick(cell)]
-    place = {model: number for number, model in enumerate(_models(choice))}
+    position = {model: number for number, model in enumerate(_models(choice))}
 
     def importance(cell: Cell) -> tuple[object, ...]:
         return (
@@ -261,7 +261,7 @@ def cells_for(experiments: Iterable[str], choice: Choice) -> list[Cell]:
             _shots_order(cell.shots),
             cell.preset != "default",
             cell.seed,
-            place[cell.model],
+            position[cell.model],
             choice.datasets.index(cell.dataset),
         )
 

@@ -1,4 +1,4 @@
-"""Models with a part left out: tables, what the parts are worth on the whole, and a figure."""
+"""Ablations, models with a part left out: tables, what a part is worth on average, a figure."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ _MISSING_PART = {
 }
 
 
-def ablation_rows(results: Results, whole: Row = METATKGR) -> list[tuple[str, Row]]:
-    """What an ablation of a model is called, and its row; the whole model first."""
-    named = [("whole", whole)]
-    for variant in ABLATIONS[whole.model]:
+def ablation_rows(results: Results, full: Row = METATKGR) -> list[tuple[str, Row]]:
+    """The name of each ablation of a model, and its row; the full model first."""
+    named = [("whole", full)]
+    for variant in ABLATIONS[full.model]:
         named += [
             (variant, row)
             for row in sorted({record.row for record in results.records})
-            if (row.model, row.preset, row.variant) == (whole.model, "default", variant)
+            if (row.model, row.preset, row.variant) == (full.model, "default", variant)
         ]
     return named
 
 
 @section("ablations", place=70)
 def _of_metatkgr(results: Results) -> list[str]:
-    """MetaTKGR whole and with parts left out, mean ± standard deviation over seeds."""
+    """MetaTKGR in full and with parts left out, mean ± standard deviation over seeds."""
     named = ablation_rows(results)
     if len(named) < 2:
         return []
     rows = []
     for name, row in named:
-        found = [results.values(dataset, row, _SHOTS) for dataset in results.datasets]
+        by_dataset = [results.values(dataset, row, _SHOTS) for dataset in results.datasets]
         cells = [
             MISSING if values is None else " / ".join(mean_and_spread(values, of_all=True))
-            for values in found
+            for values in by_dataset
         ]
         rows.append([name, *cells])
     return [
@@ -84,32 +84,32 @@ def _of_metatkgr(results: Results) -> list[str]:
 def _of_evidence(results: Results) -> list[str]:
     if len(ablation_rows(results, EVIDENCE)) < 2:
         return []
-    found = results.against_ablations(EVIDENCE)
+    tested = results.against_ablations(EVIDENCE)
     return [
         "",
         f"## Ablations of {EVIDENCE.label}",
         "",
         "3-shot, `entity-split`, filter `static`: MRR / H@1 / H@3 / H@10; behind the semicolon",
         "what the ablation changes in the MRR of the seeds that both have, and the 95 % interval,",
-        f"paired over entities and seeds; a star: p < {ALPHA}, corrected for all {len(found)}",
+        f"paired over entities and seeds; a star: p < {ALPHA}, corrected for all {len(tested)}",
         "comparisons (Holm).",
         "",
-        *evidence_ablation_table(results, found),
+        *evidence_ablation_table(results, tested),
         *_average(results, EVIDENCE),
     ]
 
 
 def evidence_ablation_table(
-    results: Results, found: Sequence[Comparison], shots: int = 3
+    results: Results, tested: Sequence[Comparison], shots: int = 3
 ) -> list[str]:
-    """The evidence model whole and with parts left out, and what that changes.
+    """The evidence model in full and with parts left out, and what that changes.
 
     Args:
         results: all results.
-        found: the whole model compared with each ablation.
+        tested: the full model compared with each ablation.
         shots: K.
     """
-    compared = {(c.dataset, c.other): c for c in found if c.shots == shots}
+    compared = {(c.dataset, c.other): c for c in tested if c.shots == shots}
     rows = []
     for name, row in ablation_rows(results, EVIDENCE):
         cells = []
@@ -133,20 +133,20 @@ def _change(
     compared: dict[tuple[str, Row], Comparison],
 ) -> str:
     """'; -.012* (-.018 to -.006)': what the ablation changes in the MRR of the common seeds."""
-    whole, less = results.common(dataset, EVIDENCE, row, shots)
-    if row == EVIDENCE or whole is None or less is None:
+    full, ablated = results.common(dataset, EVIDENCE, row, shots)
+    if row == EVIDENCE or full is None or ablated is None:
         return ""
     comparison = compared.get((dataset, row))
     if comparison is None:
-        return f"; {less[:, 0].mean() - whole[:, 0].mean():+.3f}"
+        return f"; {ablated[:, 0].mean() - full[:, 0].mean():+.3f}"
     star = STAR if comparison.significant else ""
     interval = f"{-comparison.high:+.3f} to {-comparison.low:+.3f}"
     return f"; {-comparison.difference:+.3f}{star} ({interval})"
 
 
-def _average(results: Results, whole: Row) -> list[str]:
-    """What the parts of a model are worth on the whole, where more than one K was run."""
-    average, cells = ablation_average(results, whole)
+def _average(results: Results, full: Row) -> list[str]:
+    """What the parts of a model are worth on average, where more than one K was run."""
+    average, cells = ablation_average(results, full)
     if cells <= len(results.datasets):
         return []
     return [
@@ -158,9 +158,9 @@ def _average(results: Results, whole: Row) -> list[str]:
     ]
 
 
-def ablation_average(results: Results, whole: Row = METATKGR) -> tuple[list[str], int]:
+def ablation_average(results: Results, full: Row = METATKGR) -> tuple[list[str], int]:
     """The table of :func:`ablation_means`, empty where there is none; and the number of cells."""
-    means, fewest = ablation_means(results, whole)
+    means, fewest = ablation_means(results, full)
     rows = [
         [name, *(number(value, 4) for value in mean), str(min(fewest))]
         for name, mean in means.items()
@@ -170,24 +170,24 @@ def ablation_average(results: Results, whole: Row = METATKGR) -> tuple[list[str]
 
 
 def ablation_means(
-    results: Results, whole: Row = METATKGR
+    results: Results, full: Row = METATKGR
 ) -> tuple[dict[str, FloatArray], list[int]]:
     """The mean over all cells (datasets and K) of a model and of its ablations.
 
     A cell counts where all of them have a run of the same seed; only such seeds count.
 
     Returns:
-        (4,) MRR and Hits@1, 3, 10 by what the ablation is called, the whole model first, nothing
+        (4,) MRR and Hits@1, 3, 10 by the name of the ablation, the full model first, nothing
         where there is no such cell; and of each cell how many seeds it has.
     """
-    named = ablation_rows(results, whole)
+    named = ablation_rows(results, full)
     means: list[list[FloatArray]] = [[] for _ in named]
     fewest: list[int] = []
     for dataset in results.datasets:
         for shots in results.shots:
             seeds = set.intersection(*(results.seeds(dataset, row, shots) for _, row in named))
-            found = [results.values(dataset, row, shots, seeds) for _, row in named]
-            present = [values for values in found if values is not None]
+            by_row = [results.values(dataset, row, shots, seeds) for _, row in named]
+            present = [values for values in by_row if values is not None]
             if len(present) == len(named):
                 fewest.append(len(seeds))
                 for own, values in zip(means, present, strict=True):
@@ -211,7 +211,7 @@ def _ablations(results: Results) -> Iterator[Drawing]:
 
 
 def _hits(results: Results, dataset: str) -> dict[str, FloatArray]:
-    """H@10 of each seed, whole and ablated."""
+    """H@10 of each seed, of the full model and of its ablations."""
     return {
         name: values[:, 3]
         for name, row in ablation_rows(results)
@@ -225,14 +225,14 @@ def _draw_ablations(results: Results, datasets: Sequence[str]) -> Figure:
     width = 0.8 / len(names)
     for bar_of, name in enumerate(names):
         grey, hatch = _HATCHES[bar_of % len(_HATCHES)]
-        for place, dataset in enumerate(datasets):
+        for group, dataset in enumerate(datasets):
             hits = _hits(results, dataset).get(name)
             if hits is None:
                 continue
             spread = float(hits.std(ddof=1)) if len(hits) > 1 else 0.0
             with load_matplotlib().rc_context(STYLE):
                 bar = axes.bar(
-                    place + (bar_of - (len(names) - 1) / 2) * width, hits.mean(), width * 0.92,
+                    group + (bar_of - (len(names) - 1) / 2) * width, hits.mean(), width * 0.92,
                     fc=grey, ec="0.1", lw=0.8, hatch=hatch, yerr=spread, capsize=3,
                     error_kw={"ecolor": "0.0", "elinewidth": 1.4}, label=name,
                 )  # fmt: skip

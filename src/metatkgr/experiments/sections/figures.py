@@ -44,8 +44,8 @@ _MARKERS = "os^DvPX*<>ph8d"
 def _shown_figures(results: Results) -> list[str]:
     """All figures with their captions; those of datasets are drawn from the facts themselves."""
     shown = [(drawing.name, drawing.caption) for drawing in drawings(results)]
-    for found in results.statistics:
-        name = found["name"]
+    for statistics in results.statistics:
+        name = statistics["name"]
         shown += [(f"{name}-{file}", f"{name}: {what}.") for file, what in _OF_DATASETS.items()]
     lines: list[str] = []
     for file, caption in shown:
@@ -111,7 +111,7 @@ def _binned(kept: Sequence[dict[str, Any]]) -> tuple[list[str], FloatArray]:
     _, group = np.unique(part, return_inverse=True)
     first = np.unique(group, return_index=True)[1]
     shares = np.bincount(group, weights=hits) / np.bincount(group, weights=queries)
-    return [str(kept[0]["step"][place]) for place in first], shares
+    return [str(kept[0]["step"][row]) for row in first], shares
 
 
 def _draw_over_time(dataset: str, lines: dict[str, tuple[list[str], FloatArray]]) -> Figure:
@@ -143,12 +143,12 @@ def _training_times(results: Results, dataset: str) -> dict[str, tuple[float, fl
         row: [run for run in results.of(dataset, row, 3) if run.training.get("seconds")]
         for row in results.rows(3)
     }
-    differs = len({_hardware(run) for found in trained.values() for run in found}) > 1
-    for row, found in trained.items():
-        values = values_of(found)
+    differs = len({_hardware(run) for runs in trained.values() for run in runs}) > 1
+    for row, runs in trained.items():
+        values = values_of(runs)
         if values is not None:
-            seconds = float(np.mean([run.training["seconds"] for run in found]))
-            where = f" ({', '.join(sorted({_hardware(run) for run in found}))})" if differs else ""
+            seconds = float(np.mean([run.training["seconds"] for run in runs]))
+            where = f" ({', '.join(sorted({_hardware(run) for run in runs}))})" if differs else ""
             points[row.plain + where] = (seconds, float(values[:, 0].mean()))
     return points
 

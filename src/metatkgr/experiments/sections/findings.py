@@ -37,7 +37,7 @@ def _published_findings(results: Results) -> list[str]:
         values = results.values(dataset, Row("paths"), shots)
         if model == "metatkgr" and values is not None:
             pairs = zip(values.mean(0), printed.mean, strict=True)
-            better += sum(ours > theirs for ours, theirs in pairs if theirs is not None)
+            better += sum(ours > published for ours, published in pairs if published is not None)
             total += len(printed.mean)
     if total:
         sentences.append(
@@ -62,13 +62,15 @@ def _against_published(results: Results, row: Row) -> str:
                 continue
             mean = values.mean(0)
             texts = []
-            for place, theirs in enumerate(printed.mean):
-                if theirs is None:
+            for metric, published in enumerate(printed.mean):
+                if published is None:
                     continue
-                sign = mark(mean[place], theirs, printed.std[place] if printed.std else None)
+                sign = mark(mean[metric], published, printed.std[metric] if printed.std else None)
                 counts[sign] += 1
                 if sign == WORSE:
-                    texts.append(f"{_NAMES[place]} {number(mean[place])} against {number(theirs)}")
+                    texts.append(
+                        f"{_NAMES[metric]} {number(mean[metric])} against {number(published)}"
+                    )
             if texts:
                 missed.append(f"{dataset} {shots}-shot ({', '.join(texts)})")
     total = sum(counts.values())
@@ -94,17 +96,17 @@ def leader_findings(results: Results, filters: Sequence[str] = ("static", "time"
                     if (values := values_of(results.of(dataset, row, shots), kind)) is not None
                 }
                 printed = PUBLISHED.get(("metatkgr", dataset, shots))
-                for place in range(len(_NAMES)):
-                    scores = {name: float(mean[place]) for name, mean in means.items()}
-                    if kind == "static" and printed and printed.mean[place] is not None:
-                        scores["the published MetaTKGR"] = float(printed.mean[place] or 0)
+                for metric in range(len(_NAMES)):
+                    scores = {name: float(mean[metric]) for name, mean in means.items()}
+                    if kind == "static" and printed and printed.mean[metric] is not None:
+                        scores["the published MetaTKGR"] = float(printed.mean[metric] or 0)
                     if len(scores) > 1:
                         leads[max(scores, key=lambda name: scores[name])] += 1
         if leads:
-            told = ", ".join(f"{name} in {count}" for name, count in leads.most_common())
+            listed = ", ".join(f"{name} in {count}" for name, count in leads.most_common())
             sentences.append(
                 f"{shots}-shot, the highest number of all rows, of {leads.total()} cells "
-                f"(datasets, metrics, both filters): {told}."
+                f"(datasets, metrics, both filters): {listed}."
             )
     return sentences
 
@@ -142,51 +144,51 @@ def _rule_findings(results: Results, shots: int = 3) -> list[str]:
 
 
 def _ablation_findings(
-    results: Results, found: Sequence[Comparison], shots: int = 3, *, whole_row: Row = METATKGR
+    results: Results, tested: Sequence[Comparison], shots: int = 3, *, full_row: Row = METATKGR
 ) -> list[str]:
-    """What leaving out a part changes; ``found`` compares the whole model with each ablation."""
+    """What leaving out a part changes; ``tested`` compares the full model with each ablation."""
     sentences = []
-    compared = {(c.dataset, c.other): c for c in found if c.shots == shots}
-    for name, row in ablation_rows(results, whole_row)[1:]:
+    compared = {(c.dataset, c.other): c for c in tested if c.shots == shots}
+    for name, row in ablation_rows(results, full_row)[1:]:
         parts = []
         for dataset in results.datasets:
-            whole, less = results.common(dataset, whole_row, row, shots)
-            if whole is None or less is None:
+            full, ablated = results.common(dataset, full_row, row, shots)
+            if full is None or ablated is None:
                 continue
-            change = less[:, 0].mean() - whole[:, 0].mean()
+            change = ablated[:, 0].mean() - full[:, 0].mean()
             comparison = compared.get((dataset, row))
             verdict = "not tested"
             if comparison is not None:
                 verdict = "significant" if comparison.significant else "not significant"
-            parts.append(f"{change:+.3f} on {dataset} ({verdict}, {_seeds(len(whole))})")
+            parts.append(f"{change:+.3f} on {dataset} ({verdict}, {_seeds(len(full))})")
         if parts:
-            of = "" if whole_row == METATKGR else f" of {whole_row.label}"
+            of = "" if full_row == METATKGR else f" of {full_row.label}"
             sentences.append(
                 f"`{name}` instead of the whole{of} changes the MRR by {', '.join(parts)}."
             )
     return sentences
 
 
-def evidence_findings(results: Results, found: Sequence[Comparison]) -> list[str]:
+def evidence_findings(results: Results, tested: Sequence[Comparison]) -> list[str]:
     """Which parts of the evidence model are worth having."""
-    sentences = _ablation_findings(results, found, whole_row=EVIDENCE)
-    if found:
-        worse = sum(c.significant and c.difference > 0 for c in found)
-        better = sum(c.significant and c.difference < 0 for c in found)
+    sentences = _ablation_findings(results, tested, full_row=EVIDENCE)
+    if tested:
+        worse = sum(c.significant and c.difference > 0 for c in tested)
+        better = sum(c.significant and c.difference < 0 for c in tested)
         sentences.append(
-            f"Of {len(found)} comparisons of {EVIDENCE.label} with an ablation of it, {worse} show "
-            f"the ablation significantly worse and {better} significantly better (corrected p < "
-            f"{ALPHA})."
+            f"Of {len(tested)} comparisons of {EVIDENCE.label} with an ablation of it, {worse} "
+            f"show the ablation significantly worse and {better} significantly better (corrected "
+            f"p < {ALPHA})."
         )
     means, cells = ablation_means(results, EVIDENCE)
     if len(means) > 1 and len(cells) > len(results.datasets):
-        (_, whole), *others = means.items()
-        change = sorted((float(mean[0] - whole[0]), name) for name, mean in others)
+        (_, full), *others = means.items()
+        change = sorted((float(mean[0] - full[0]), name) for name, mean in others)
         pays = sum(by < 0 for by, _ in change)
-        told = f"{change[0][0]:+.4f} (`{change[0][1]}`) to {change[-1][0]:+.4f} (`{change[-1][1]}`)"
+        lowest, highest = (f"{by:+.4f} (`{name}`)" for by, name in (change[0], change[-1]))
         sentences.append(
             f"In the mean over {len(cells)} cells (datasets and K), {pays} of {len(change)} "
-            f"ablations of {EVIDENCE.label} lower the MRR; they change it by {told}."
+            f"ablations of {EVIDENCE.label} lower the MRR; they change it by {lowest} to {highest}."
         )
     return sentences
 
@@ -214,14 +216,14 @@ def _seeds(count: int) -> str:
     return f"{count} seed{'s' * (count > 1)}"
 
 
-def _significance_findings(found: Sequence[Comparison]) -> list[str]:
+def _significance_findings(tested: Sequence[Comparison]) -> list[str]:
     """How many comparisons stand after the correction."""
-    if not found:
+    if not tested:
         return []
-    higher = [c for c in found if c.significant and c.difference > 0]
-    lower = [c for c in found if c.significant and c.difference < 0]
+    higher = [c for c in tested if c.significant and c.difference > 0]
+    lower = [c for c in tested if c.significant and c.difference < 0]
     return [
-        f"Of {len(found)} comparisons of {found[0].one.label} with another model, {len(higher)} "
+        f"Of {len(tested)} comparisons of {tested[0].one.label} with another model, {len(higher)} "
         f"show it significantly better and {len(lower)} significantly worse (corrected p < "
-        f"{ALPHA}); in the other {len(found) - len(higher) - len(lower)} nothing can be said."
+        f"{ALPHA}); in the other {len(tested) - len(higher) - len(lower)} nothing can be said."
     ]

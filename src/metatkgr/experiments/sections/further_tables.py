@@ -106,8 +106,8 @@ def _cross_cell(runs: list[Record], printed: tuple[float, ...] | None) -> str:
 
 @section("significance", place=60)
 def _significance(results: Results) -> list[str]:
-    found = results.against_others
-    if not found:
+    tested = results.against_others
+    if not tested:
         return []
     rows = [
         [
@@ -118,15 +118,15 @@ def _significance(results: Results) -> list[str]:
             _p_value(c.p),
             _p_value(c.corrected),
         ]
-        for c in found
+        for c in tested
     ]
     return [
         "",
         "## Significance",
         "",
-        f"MRR of {found[0].one.label} minus that of the other, filter `static`; paired over",
+        f"MRR of {tested[0].one.label} minus that of the other, filter `static`; paired over",
         "entities and seeds, both drawn with replacement (1,000 draws); p-values corrected for all",
-        f"{len(found)} comparisons (Holm). A star: corrected p < {ALPHA}.",
+        f"{len(tested)} comparisons (Holm). A star: corrected p < {ALPHA}.",
         "",
         *table(["", "other", "difference", "95 % interval", "p", "corrected p"], rows),
     ]
@@ -155,8 +155,8 @@ def _calibration(results: Results) -> list[str]:
     ]
 
 
-def _calibration_cell(found: Sequence[Record]) -> str:
-    parts = [record.result.get("calibration") or {} for record in found]
+def _calibration_cell(runs: Sequence[Record]) -> str:
+    parts = [run.result.get("calibration") or {} for run in runs]
     known = [(p["fitted"], p["meta-test"]) for p in parts if p.get("fitted") and p.get("meta-test")]
 
     def mean(values: list[float | None]) -> float | None:
@@ -178,23 +178,23 @@ def _datasets(results: Results) -> list[str]:
     if not results.statistics:
         return []
     rows = []
-    for found in results.statistics:
-        printed = found.get("published") or {}
+    for counts in results.statistics:
+        printed = counts.get("published") or {}
 
-        def beside(key: str, found: dict[str, Any] = found, printed: Any = printed) -> str:
+        def beside(key: str, counts: dict[str, Any] = counts, printed: Any = printed) -> str:
             paper = f" ({printed[key]:,})" if printed.get(key) else ""
-            return f"{found[key]:,}{paper}"
+            return f"{counts[key]:,}{paper}"
 
         rows.append(
             [
-                found["name"],
+                counts["name"],
                 beside("entities"),
                 beside("relations"),
                 beside("facts"),
-                found["time_unit"],
-                f"{found['new_entities']:,} ({found['new_share']:.1%})",
-                f"{found['few_facts']['3']:.1%}",
-                *(f"{t['tasks']:,} / {t['queries']:,}" for t in found["tasks"]),
+                counts["time_unit"],
+                f"{counts['new_entities']:,} ({counts['new_share']:.1%})",
+                f"{counts['few_facts']['3']:.1%}",
+                *(f"{t['tasks']:,} / {t['queries']:,}" for t in counts["tasks"]),
             ]
         )
     heads = ["dataset", "entities", "relations", "facts", "step", "new entities", "at most 3 facts"]

@@ -88,26 +88,26 @@ def mean_and_spread(values: FloatArray, *, of_all: bool = False) -> list[str]:
     """
     texts = [number(mean) for mean in values.mean(0)]
     if len(values) > 1:
-        for place in range(len(texts)) if of_all else (0,):
-            texts[place] += f" ± {number(values[:, place].std(ddof=1))}"
+        for metric in range(len(texts)) if of_all else (0,):
+            texts[metric] += f" ± {number(values[:, metric].std(ddof=1))}"
     return texts
 
 
-def _beside(printed: Printed | None, place: int, value: float, *, std: bool = False) -> str:
+def _beside(printed: Printed | None, metric: int, value: float, *, std: bool = False) -> str:
     """' (.370 ▲)': what is printed for this row, and how ours compares."""
-    if printed is None or printed.mean[place] is None:
+    if printed is None or printed.mean[metric] is None:
         return ""
-    spread = None if printed.std is None else printed.std[place]
-    text = number(printed.mean[place])
+    spread = None if printed.std is None else printed.std[metric]
+    text = number(printed.mean[metric])
     if std and spread is not None:
         text += f" ± {number(spread)}"
-    return f" ({text} {mark(value, printed.mean[place], spread)})"
+    return f" ({text} {mark(value, printed.mean[metric], spread)})"
 
 
-def _bold(value: float, dataset: str, shots: int, place: int) -> str:
+def _bold(value: float, dataset: str, shots: int, metric: int) -> str:
     """A number, bold where it is above the published MetaTKGR."""
     printed = PUBLISHED.get(("metatkgr", dataset, shots))
-    reference = None if printed is None else printed.mean[place]
+    reference = None if printed is None else printed.mean[metric]
     text = number(value)
     return f"**{text}**" if reference is not None and value > reference else text
 
@@ -122,8 +122,8 @@ def _rows_to_show(results: Results, shots: int) -> list[Row]:
 def _three_shot(results: Results) -> list[str]:
     if 3 not in results.shots:
         return []
-    told = "Visibility `entity-split`, filter `static`, as in the paper."
-    return ["", "## 3-shot", "", told, "", *main_table(results, 3)]
+    conditions = "Visibility `entity-split`, filter `static`, as in the paper."
+    return ["", "## 3-shot", "", conditions, "", *main_table(results, 3)]
 
 
 def main_table(results: Results, shots: int) -> list[str]:
@@ -147,20 +147,23 @@ def _against_paper(
     results: Results,
     columns: Sequence[tuple[str, int]],
     heads: Sequence[str],
-    places: Sequence[int],
+    metrics: Sequence[int],
 ) -> list[str]:
     def cell(row: Row, column: tuple[str, int]) -> str:
         values = results.values(column[0], row, column[1])
         if values is None:
             return MISSING
         mean, printed = values.mean(0), PUBLISHED.get((row.model, *column))
-        return " / ".join(_bold(mean[p], *column, p) + _beside(printed, p, mean[p]) for p in places)
+        return " / ".join(
+            _bold(mean[metric], *column, metric) + _beside(printed, metric, mean[metric])
+            for metric in metrics
+        )
 
     def published(column: tuple[str, int]) -> str:
         printed = PUBLISHED.get(("metatkgr", *column))
         if printed is None:
             return MISSING
-        return " / ".join(number(printed.mean[place]) for place in places)
+        return " / ".join(number(printed.mean[metric]) for metric in metrics)
 
     first = ["MetaTKGR, as published", *map(published, columns), "5"]
     shown = sorted({row for _, k in columns for row in _rows_to_show(results, k)}, key=row_order)
@@ -170,8 +173,8 @@ def _against_paper(
     return table(["", *heads, "seeds"], rows)
 
 
-def _seeds(found: Iterable[Sequence[Record]]) -> str:
-    counts = [str(len(runs)) if runs else MISSING for runs in found]
+def _seeds(runs_by_column: Iterable[Sequence[Record]]) -> str:
+    counts = [str(len(runs)) if runs else MISSING for runs in runs_by_column]
     return counts[0] if len(set(counts)) == 1 else "/".join(counts)
 
 
@@ -187,13 +190,13 @@ def _detailed(results: Results) -> list[str]:
             if values is None:
                 return MISSING
             texts = []
-            for place, own in enumerate(values.T):
-                text = _bold(own.mean(), dataset, shots, place)
+            for metric, own in enumerate(values.T):
+                text = _bold(own.mean(), dataset, shots, metric)
                 if len(own) > 1:
                     text += f" ± {number(own.std(ddof=1))}"
-                elif place == 0:
+                elif metric == 0:
                     text += _interval(runs[0])
-                texts.append(text + _beside(printed, place, own.mean(), std=True))
+                texts.append(text + _beside(printed, metric, own.mean(), std=True))
             return " / ".join(texts)
 
         rows = pivot(_rows_to_show(results, shots), results.datasets, cell)
@@ -229,19 +232,19 @@ def _subset_table(results: Results, visibility: str, filter: str, shots: int) ->
     shown = results.rows(shots, visibility)
     if not shown:
         return []
-    found: dict[tuple[Any, ...], list[Record]] = {
+    runs_of: dict[tuple[Any, ...], list[Record]] = {
         (row, dataset): results.of(dataset, row, shots, visibility)
         for row in shown
         for dataset in results.datasets
     }
     heads = []
     for dataset in results.datasets:
-        runs = next((found[row, dataset] for row in shown if found[row, dataset]), None)
+        runs = next((runs_of[row, dataset] for row in shown if runs_of[row, dataset]), None)
         heads.append(dataset + (_sizes(runs[0]) if runs else ""))
     rows = [
         [
             f"{row.label}, {subset}",
-            *(_subset_cell(found[row, dataset], filter, subset) for dataset in results.datasets),
+            *(_subset_cell(runs_of[row, dataset], filter, subset) for dataset in results.datasets),
         ]
         for row in shown
         for subset in SUBSETS
@@ -251,8 +254,8 @@ def _subset_table(results: Results, visibility: str, filter: str, shots: int) ->
 
 def _sizes(run: Record) -> str:
     share = run.result["metrics"]["static"]["novel"]["share"]
-    told = f"{run.result['tasks']:,} tasks, {run.result['queries']:,} queries"
-    return f" ({told}, {share:.1%} novel)"
+    sizes = f"{run.result['tasks']:,} tasks, {run.result['queries']:,} queries"
+    return f" ({sizes}, {share:.1%} novel)"
 
 
 def _subset_cell(runs: list[Record], filter: str, subset: str) -> str:
