@@ -167,7 +167,7 @@ def test_pairs_slots_and_single_facts_are_those_of_a_plain_search(
         links = index.pairs.last_links(entity, asked, time)
         found: dict[tuple[int, int], int] = {}
         for e, x, step in zip(
-            links.question.tolist(), links.candidate.tolist(), links.step.tolist(), strict=True
+            links.query.tolist(), links.candidate.tolist(), links.step.tolist(), strict=True
         ):
             found[e, x] = max(step, found.get((e, x), -1))
         assert found == {(s, o): max(t for a, b, t in past if (a, b) == (s, o)) for s, o, _ in past}

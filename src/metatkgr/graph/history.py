@@ -30,12 +30,12 @@ _SMALL_TABLE = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Frontier:
-    """A sparse (Q, E) table of whole numbers: how often walks of a question ended at an entity."""
+    """A sparse (Q, E) table of whole numbers: how often walks of a query ended at an entity."""
 
-    question: Tensor
-    """(L,) row of the question."""
+    query: Tensor
+    """(L,) row of the query."""
     entity: Tensor
-    """(L,) where the walks are; a (question, entity) pair occurs once."""
+    """(L,) where the walks are; a (query, entity) pair occurs once."""
     count: Tensor
     """(L,) number of walks, at least 1."""
 
@@ -62,47 +62,47 @@ class History:
         return torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
 
     def columns(self, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
-        """Entity, relation and time of the questions, (Q,) each; times are clamped to the index."""
+        """Entity, relation and time of the queries, (Q,) each; times are clamped to the index."""
         entity, relation, time = map(self._tensor, (queries.entity, queries.relation, queries.time))
         return entity, relation, time.clamp(0, self.steps - 1)
 
     def last_links(self, queries: Queries) -> PairSteps:
-        """Entities the asking entity was linked to by the asked relation, and when last."""
+        """Entities the query entity was linked to by the query's relation, and when last."""
         entity, relation, time = self.columns(queries)
         public = self.index.pairs.last_links(entity, relation, time)
-        question, own = self._own_supports(queries)
-        same = self._own_relation[own] == relation[question]
-        return self._with_own(public, question[same], own[same])
+        query, own = self._own_supports(queries)
+        same = self._own_relation[own] == relation[query]
+        return self._with_own(public, query[same], own[same])
 
     def last_contacts(self, queries: Queries) -> PairSteps:
-        """Entities the asking entity was linked to at all, in either direction, and when last."""
+        """Entities the query entity was linked to at all, in either direction, and when last."""
         entity, _, time = self.columns(queries)
         public = self.index.pairs.last_contacts(entity, time)
         return self._with_own(public, *self._own_supports(queries))
 
     def _own_supports(self, queries: Queries) -> tuple[Tensor, Tensor]:
-        """The own support facts of each question: (question row, row in the supports)."""
+        """The own support facts of each query: (query row, row in the supports)."""
         entity, _, _ = self.columns(queries)
         low = torch.searchsorted(self._own_entity, entity)
         high = torch.searchsorted(self._own_entity, entity, right=True)
         return expand_ranges(low, high)
 
-    def _with_own(self, public: PairSteps, question: Tensor, own: Tensor) -> PairSteps:
+    def _with_own(self, public: PairSteps, query: Tensor, own: Tensor) -> PairSteps:
         """All evidence as one; of several steps for one pair the latest stays."""
-        question = torch.cat([public.question, question])
+        query = torch.cat([public.query, query])
         candidate = torch.cat([public.candidate, self._own_other[own]])
         step = torch.cat([public.step, self._own_time[own]])
-        cell, member = torch.unique(question * self.entities + candidate, return_inverse=True)
+        cell, member = torch.unique(query * self.entities + candidate, return_inverse=True)
         latest = torch.full_like(cell, -1).scatter_reduce_(0, member, step, "amax")
         return PairSteps(cell // self.entities, cell % self.entities, latest)
 
     def facts_before(self, queries: Queries) -> Tensor:
-        """(Q,) number of public facts of the asked relation before the asked time."""
+        """(Q,) number of public facts of the query's relation before its time."""
         _, relation, time = self.columns(queries)
         return self.index.slots.facts_before(relation, time)
 
     def slot_counts(self, queries: Queries) -> Tensor:
-        """How often each entity stood at the far end of the asked relation before the asked time.
+        """How often each entity filled the query's relation slot before its time.
 
         Own supports count like any other public fact: only once their time has passed.
 
@@ -123,10 +123,10 @@ class History:
         Returns:
             Where the walks are now; the counts of walks that meet are added.
         """
-        along, now = relation[start.question], time[start.question]
+        along, now = relation[start.query], time[start.query]
         links = self.index.pairs.links_of(start.entity, along, now, _LARGEST_EXPANSION)
         parts = [
-            _gather([Frontier(start.question[row], target, start.count[row])], self.entities)
+            _gather([Frontier(start.query[row], target, start.count[row])], self.entities)
             for row, target in links
         ]
         return _gather(parts, self.entities) if len(parts) > 1 else parts[0]
@@ -145,7 +145,7 @@ class History:
         return frontier
 
     def start(self, queries: Queries) -> Frontier:
-        """The frontier at which every walk begins: each question at its own entity."""
+        """The frontier at which every walk begins: each query at its own entity."""
         entity, _, _ = self.columns(queries)
         rows = torch.arange(len(queries), device=self.device)
         return Frontier(rows, entity, torch.ones_like(rows))
@@ -173,9 +173,9 @@ class History:
         """
         rows = self.index.pairs.occurrences(entity, relation, target, time)
         if own:
-            mine = (self._own_entity == entity) & (self._own_time >= time)  # earlier: public
+            late = (self._own_entity == entity) & (self._own_time >= time)  # earlier: public
             columns = (self._own_relation, self._own_other, self._own_time)
-            support = torch.stack([column[mine] for column in columns], dim=1)
+            support = torch.stack([column[late] for column in columns], dim=1)
             kept = torch.ones(len(support), dtype=torch.bool, device=self.device)
             kept &= True if relation is None else support[:, 0] == relation
             kept &= True if target is None else support[:, 1] == target
@@ -194,24 +194,24 @@ def novel_answers(
     novel = np.empty(len(tasks.answers), bool)
     for begin in range(0, len(tasks.questions), chunk):
         links = history.last_links(tasks.questions[begin : begin + chunk])
-        linked = (links.question * entities + links.candidate).cpu().numpy()
+        linked = (links.query * entities + links.candidate).cpu().numpy()
         low, high = np.searchsorted(tasks.answers.question, [begin, begin + chunk])
         rows = slice(int(low), int(high))
-        asked = (tasks.answers.question[rows] - begin) * entities + tasks.answers.answer[rows]
-        novel[rows] = ~np.isin(asked, linked)
+        cells = (tasks.answers.question[rows] - begin) * entities + tasks.answers.answer[rows]
+        novel[rows] = ~np.isin(cells, linked)
     return novel
 
 
 def _gather(parts: list[Frontier], entities: int) -> Frontier:
-    """One frontier from several: each (question, entity) pair once, counts added."""
+    """One frontier from several: each (query, entity) pair once, counts added."""
     if len(parts) > 1:
-        question = torch.cat([part.question for part in parts])
+        query = torch.cat([part.query for part in parts])
         entity = torch.cat([part.entity for part in parts])
         count = torch.cat([part.count for part in parts])
     else:
-        question, entity, count = parts[0].question, parts[0].entity, parts[0].count
-    cells = question * entities + entity
-    room = (int(question.max()) + 1) * entities if len(question) else 0
+        query, entity, count = parts[0].query, parts[0].entity, parts[0].count
+    cells = query * entities + entity
+    room = (int(query.max()) + 1) * entities if len(query) else 0
     if 0 < room <= max(_SMALL_TABLE, 4 * len(cells)):
         table = count.new_zeros(room).index_add_(0, cells, count)
         cell = torch.nonzero(table).squeeze(1)

@@ -1,7 +1,7 @@
 """The temporal index: who was linked to whom, and when, over facts to which facts are added.
 
 It has a base layer (``graph.layer``), which is made once and perhaps mapped from a folder, and
-perhaps recent ones, for facts that arrived since. Every look-up asks all and puts the answers
+perhaps recent ones, for facts that arrived since. Every look-up reads all and puts the results
 together: to everyone who reads it, it is the index of all facts built anew. When the recent facts
 are no longer few, whoever owns them makes them part of the base (``forecasting.live`` in memory,
 ``data.ingest`` in a folder).
@@ -42,7 +42,7 @@ class EntityFacts:
     """Facts of entities, one row after another, in any order."""
 
     row: Tensor
-    """(L,) of the entities that were asked for."""
+    """(L,) row of the entities that were looked up."""
     relation: Tensor
     """(L,) directed, from the entity's side."""
     target: Tensor
@@ -82,7 +82,7 @@ class TemporalIndex:
 
     @classmethod
     def of(cls, visible: VisibleFacts, *, device: torch.device | str = "cpu") -> Self:
-        """The index of public facts; who asks again while it is in use gets the same layers."""
+        """The index of public facts; a second call while it is in use gives the same layers."""
         device = torch.device(device)
         layers = [
             _shared_layer(visible, f"{device} {number}", part, stored, device)
@@ -236,8 +236,8 @@ class TemporalIndex:
         )
         order = torch.argsort(facts.time, stable=True)
         facts = facts.kept(order[torch.argsort(facts.row[order], stable=True)])
-        place = torch.arange(len(facts.row), device=self.device)
-        return facts.kept(place - torch.searchsorted(facts.row, facts.row) < most)
+        position = torch.arange(len(facts.row), device=self.device)
+        return facts.kept(position - torch.searchsorted(facts.row, facts.row) < most)
 
     def happened(self, subject: int, relation: int, object_: int, step: int) -> bool:
         """Whether there is this very fact."""
@@ -373,9 +373,9 @@ def _merged(orders: list[TimeOrder], entities: int, steps: int) -> TimeOrder:
         count = order.start.diff()
         source = torch.repeat_interleave(torch.arange(order.entities, device=count.device), count)
         columns.append((order.key - source * order.steps + source * steps, order))
-    key, place = torch.sort(torch.cat([key for key, _ in columns]), stable=True)
-    relation = torch.cat([order.relation for order in orders])[place]
-    target = torch.cat([order.target for order in orders])[place]
+    key, permutation = torch.sort(torch.cat([key for key, _ in columns]), stable=True)
+    relation = torch.cat([order.relation for order in orders])[permutation]
+    target = torch.cat([order.target for order in orders])[permutation]
     first = torch.arange(entities + 1, device=key.device) * steps
     return TimeOrder(key, relation, target, torch.searchsorted(key, first), steps)
 

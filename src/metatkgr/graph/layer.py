@@ -1,7 +1,7 @@
 """One layer of the temporal index: the links of some facts, in each order in which they are read.
 
 A *link* is a fact seen from one of its ends: source, directed relation, target, time. Four orders,
-each made when it is first asked for, in one stable sort (facts come in time order):
+each made when it is first read, in one stable sort (facts come in time order):
 
 ==============  ==============================  =============================================
 ``by_time``     (source, time)                  neighbours of an entity: samplers, its history
@@ -10,7 +10,7 @@ each made when it is first asked for, in one stable sort (facts come in time ord
 ``neighbours``  (target, source)                who is linked to whom at all, and since when
 ==============  ==============================  =============================================
 
-Ids and times are kept as int32 and handed out as int64. Nothing here knows of questions; the time
+Ids and times are kept as int32 and handed out as int64. Nothing here knows of queries; the time
 bound of ``data.visibility`` is an argument of every look-up.
 """
 
@@ -175,23 +175,23 @@ class Neighbours:
     def merged(self, other: Neighbours) -> Neighbours:
         """These and others, whose vocabulary begins with that of these."""
         entities = other.entities
-        mine, theirs = (pack((n.target, entities), (n.source, entities)) for n in (self, other))
-        place = torch.searchsorted(mine, theirs)
-        known = torch.zeros_like(theirs, dtype=torch.bool)
-        if len(mine):
-            known = mine[place.clamp(max=len(mine) - 1)] == theirs
+        own, others = (pack((n.target, entities), (n.source, entities)) for n in (self, other))
+        position = torch.searchsorted(own, others)
+        known = torch.zeros_like(others, dtype=torch.bool)
+        if len(own):
+            known = own[position.clamp(max=len(own) - 1)] == others
         first = self.first.clone()
-        first[place[known]] = torch.minimum(first[place[known]], other.first[known])
+        first[position[known]] = torch.minimum(first[position[known]], other.first[known])
         new = ~known
         # Behind what is smaller, of these and of the new ones.
-        position = place[new] + torch.arange(len(place[new]), device=place.device)
-        stays = torch.ones(len(mine) + len(position), dtype=torch.bool, device=place.device)
-        stays[position] = False
+        inserted = position[new] + torch.arange(len(position[new]), device=position.device)
+        stays = torch.ones(len(own) + len(inserted), dtype=torch.bool, device=position.device)
+        stays[inserted] = False
         rest = torch.nonzero(stays).squeeze(1)
 
         def both(old: Tensor, more: Tensor) -> Tensor:
-            column = torch.empty(len(stays), dtype=torch.int32, device=place.device)
-            column[rest], column[position] = old, more[new]
+            column = torch.empty(len(stays), dtype=torch.int32, device=position.device)
+            column[rest], column[inserted] = old, more[new]
             return column
 
         return Neighbours(

@@ -18,11 +18,11 @@ KINDS = get_args(NegativeKind)
 
 
 class Negatives:
-    """Draws wrong answers for questions (e, r, ?, t).
+    """Draws wrong answers for queries (e, r, ?, t).
 
     Args:
         visible: the facts to learn from.
-        kind: 'uniform': any entity. 'place': entities that stood in this place of r in some fact,
+        kind: 'uniform': any entity. 'place': entities that filled this slot of r in some fact,
             which are harder to tell from the answer. 'mixed': each with equal chance.
     """
 
@@ -33,12 +33,12 @@ class Negatives:
         self.entities = len(visible.entities)
         relations = 2 * len(visible.relations)
         relation, target = torch.from_numpy(visible.relation), torch.from_numpy(visible.target)
-        place = torch.unique(pack((relation, relations), (target, self.entities)))
-        self._target = place % self.entities
-        self._start = torch.searchsorted(place, torch.arange(relations + 1) * self.entities)
+        filler = torch.unique(pack((relation, relations), (target, self.entities)))
+        self._target = filler % self.entities
+        self._start = torch.searchsorted(filler, torch.arange(relations + 1) * self.entities)
 
     def draw(self, relation: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Wrong answers for each question; the right one may be among them by chance.
+        """Wrong answers for each query; the right one may be among them by chance.
 
         Args:
             relation: (...) directed relations, on the CPU.
@@ -56,7 +56,7 @@ class Negatives:
         size = (high - low).unsqueeze(-1)
         position = (torch.rand(shape, generator=generator) * size).long().clamp(max=size - 1)
         known = (low.unsqueeze(-1) + position).clamp(0, max(len(self._target) - 1, 0))
-        # A relation that nobody has stood in yet leaves no choice but anyone.
+        # A slot that nobody has filled yet leaves no choice but anyone.
         fitting = torch.where(size > 0, self._target[known], anyone)
         if self.kind == "place":
             return fitting
@@ -67,11 +67,11 @@ def fixed_negatives(entity: Tensor, ordinal: Tensor, count: int, entities: int) 
     """Wrong answers that depend on nothing but the entity and the number of its fact.
 
     For adapting to a support at forecast time: what is drawn for one entity must not change with
-    who else is asked about, nor with anything that happens elsewhere.
+    which other entities have queries, nor with anything that happens to others.
 
     Args:
         entity: (...) the entity that is adapted to.
-        ordinal: (...) the place of the fact in its support.
+        ordinal: (...) the position of the fact in its support.
         count: n, how many for each fact.
         entities: how many entities there are.
 

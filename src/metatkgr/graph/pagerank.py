@@ -1,7 +1,7 @@
-r"""Personalised PageRank: where a walk from an entity along visible links is found.
+r"""Personalised PageRank: where a random walk from an entity along visible links ends.
 
-A walker starts at e and at each step goes to a random one of the entities that its place was linked
-to before t, whatever the relation. The share of a candidate x is
+A walker starts at e and at each step goes to a random one of the entities that the one it is at was
+linked to before t, whatever the relation. The share of a candidate x is
 
 .. math:: \alpha \sum_{k=0}^{n} (1 - \alpha)^k \; [P_t^k]_{e x}
 
@@ -30,7 +30,7 @@ _CACHE_BYTES = 1 << 28
 
 
 class Transitions:
-    """P_t of each moment t, as sparse matrices; those that were asked for last are kept.
+    """P_t of each moment t, as sparse matrices; those that were used last are kept.
 
     Args:
         neighbours: the distinct links between entities.
@@ -100,14 +100,14 @@ class PageRank:
         )
 
     def shares(self, queries: Queries) -> Tensor:
-        """(Q, E) where the walks of each question's entity, at its time, are found."""
+        """(Q, E) PageRank of the walks from each query entity at the query's time."""
         return self.shares_within(queries, (self.steps,))[0]
 
     def shares_within(self, queries: Queries, lengths: tuple[int, ...]) -> Tensor:
         """The same for walks of at most so many steps each, in one go.
 
         Args:
-            queries: Q questions.
+            queries: Q queries.
             lengths: ascending numbers of steps, the last at most ``steps``.
 
         Returns:
@@ -119,8 +119,8 @@ class PageRank:
             rows = np.flatnonzero(queries.time == moment)
             entity, member = np.unique(queries.entity[rows], return_inverse=True)
             walks = self._walk(torch.from_numpy(entity).to(self.device), int(moment), lengths)
-            place = torch.from_numpy(rows).to(self.device)
-            shares[:, place] = walks[:, torch.from_numpy(member).to(self.device)]
+            row = torch.from_numpy(rows).to(self.device)
+            shares[:, row] = walks[:, torch.from_numpy(member).to(self.device)]
         return shares
 
     def _walk(self, entity: Tensor, moment: int, lengths: tuple[int, ...]) -> Tensor:
@@ -131,14 +131,14 @@ class PageRank:
         at[entity, column] = 1.0
         total = self.restart * at
         keep = 1 - self.restart
-        found = []
+        shares = []
         for number in range(1, lengths[-1] + 1):
             at = self._first_step(step @ at, entity, column) if number == 1 else step @ at
             at = keep * at
             total = total + self.restart * at
             if number in lengths:
-                found.append(total.T)
-        return torch.stack(found)
+                shares.append(total.T)
+        return torch.stack(shares)
 
     def _first_step(self, public: Tensor, entity: Tensor, column: Tensor) -> Tensor:
         """Where the first step leads: to public neighbours and to those of the own support."""

@@ -22,7 +22,7 @@ __all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
 class PairSteps:
     """A sparse (Q, E) table: for some candidates of some queries, a step."""
 
-    question: Tensor
+    query: Tensor
     """(L,) row of the query."""
     candidate: Tensor
     """(L,) entity id; a (query, candidate) pair occurs once, unless something else is said."""
@@ -108,7 +108,7 @@ class PairTimes:
     def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) first and last position, not included, of the links of entities by a relation."""
         key = entity * self.relations + relation
-        # Who came later than this layer has no link in it; neither key is found.
+        # Who came later than this layer has no link in it: neither key is there.
         low = torch.searchsorted(self.link, key * self.entities)
         return low, torch.searchsorted(self.link, (key + 1) * self.entities)
 
@@ -139,9 +139,9 @@ class PairTimes:
     def last(self, position: Tensor, time: Tensor) -> Tensor:
         """(L,) the last step before a time at which each link occurred; -1: none."""
         begin, end = self.start(position), self.start(position + 1)
-        place = bisect_ranges(self.time, begin, end, time, self.longest)
-        step = self.time[(place - 1).clamp(min=0)].long() if len(self) else place
-        return torch.where(place > begin, step, -1)
+        after = bisect_ranges(self.time, begin, end, time, self.longest)
+        step = self.time[(after - 1).clamp(min=0)].long() if len(self) else after
+        return torch.where(after > begin, step, -1)
 
     @cached_property
     def since_by_slot(self) -> tuple[Tensor, Tensor, int]:
@@ -175,8 +175,8 @@ class PairTimes:
         order, first, largest = self.since_by_entity if relation is None else self.since_by_slot
         low, high = self.of_entity(entity) if relation is None else self.of_slot(entity, relation)
         high = bisect_ranges(first, low, high, time, largest)
-        row, place = expand_ranges(torch.maximum(low, high - most), high)
-        return row, order[place].long()
+        row, rank = expand_ranges(torch.maximum(low, high - most), high)
+        return row, order[rank].long()
 
 
 class Pairs:
@@ -251,8 +251,8 @@ class Pairs:
             position = torch.arange(int(low), int(high), device=self.device)
             if target is not None:
                 position = position[pairs.target(position) == target]
-            row, place = expand_ranges(pairs.start(position), pairs.start(position + 1))
-            link, step = pairs.link[position[row]], pairs.time[place].long()
+            row, time_position = expand_ranges(pairs.start(position), pairs.start(position + 1))
+            link, step = pairs.link[position[row]], pairs.time[time_position].long()
             columns = (link // pairs.entities % self.relations, link % pairs.entities, step)
             parts.append(torch.stack(columns, dim=1)[step < time])
         return torch.cat(parts)
@@ -284,9 +284,9 @@ class Pairs:
                 target = pairs.target(position)
                 for earlier in self._layers[:number]:
                     # A link is one, in however many layers it occurs.
-                    place, there = earlier.find(slot[row], target)
+                    earlier_position, there = earlier.find(slot[row], target)
                     if len(earlier):
-                        new = ~(there & (earlier.first(place) < time[row]))
+                        new = ~(there & (earlier.first(earlier_position) < time[row]))
                         row, target = row[new], target[new]
                 parts.append((row, target))
         return parts
@@ -303,10 +303,10 @@ class Pairs:
             most: how many links of each.
         """
         parts = []
-        for pairs, elsewhere in self._began:
-            row, position = pairs.latest(entity, relation, time, most + len(elsewhere))
-            if len(elsewhere):
-                kept = ~torch.isin(position, elsewhere)
+        for pairs, began_in_other in self._began:
+            row, position = pairs.latest(entity, relation, time, most + len(began_in_other))
+            if len(began_in_other):
+                kept = ~torch.isin(position, began_in_other)
                 row, position = last_of_each(most, row[kept], position[kept])
             link = pairs.link[position]
             slot, target = link // pairs.entities, link % pairs.entities
@@ -327,20 +327,19 @@ class Pairs:
         """The distinct links of each layer; and which of them began in another layer, if any.
 
         A link of several layers belongs to the one in which it began. That a recent fact is older
-        than the base's first one of the same link is rare, so the base keeps it and is told; later
+        than the base's first one of the same link is rare, so the base keeps it and marks it; later
         layers are small, and made anew without the links that they only repeat.
         """
         parts = [(self._layers[0], torch.zeros(0, dtype=torch.int64, device=self.device))]
         for pairs in self._layers[1:]:
-            pairs = pairs
             position = torch.arange(len(pairs), device=self.device)
             slot, target = pairs.link // pairs.entities, pairs.link % pairs.entities
             new = torch.ones_like(position, dtype=torch.bool)
-            for number, (other, elsewhere) in enumerate(parts):
-                place, there = other.find(slot, target)
+            for number, (other, began_in_other) in enumerate(parts):
+                other_position, there = other.find(slot, target)
                 if len(other):
-                    earlier = there & (pairs.first(position) < other.first(place))
-                    parts[number] = other, torch.cat([elsewhere, place[earlier]])
+                    earlier = there & (pairs.first(position) < other.first(other_position))
+                    parts[number] = other, torch.cat([began_in_other, other_position[earlier]])
                     new &= ~there | earlier
             parts.append((pairs.some(new), parts[0][1][:0]))
         return parts
@@ -348,6 +347,6 @@ class Pairs:
 
 def last_of_each(most: int, row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     """Columns without all but the last few of each row; ``row`` is ascending."""
-    place = torch.arange(len(row), device=row.device)
-    kept = torch.searchsorted(row, row, right=True) - place <= most
+    position = torch.arange(len(row), device=row.device)
+    kept = torch.searchsorted(row, row, right=True) - position <= most
     return tuple(column[kept] for column in (row, *others))

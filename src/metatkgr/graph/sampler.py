@@ -5,7 +5,7 @@ What exactly is collected for a root (e, t), with budget b and window Δt:
 * A queue starts with e. The entity u at its head is taken out; u's visible links are gone through,
   the most recent first, and of links at one time the one whose row comes later in the facts first.
 * A visible link is public and has ``time < t``; or it is in e's own support, whatever its time (the
-  support of e only, as the questions about e may see it). With a window, ``time > t - Δt`` as well.
+  support of e only, as the queries about e may see it). With a window, ``time > t - Δt`` as well.
 * Each link u -r-> v gives the neighbour (v, r, time of the link) with r directed: r + R where the
   fact points from v to u. v is put into the queue unless it was ever in it (the root was).
 * A *fact* is collected once: its other direction, met when v is taken out, is passed over. A fact
@@ -143,7 +143,7 @@ class Sampler(ABC):
             entity: (Q,) int64 root entities.
             time: (Q,) int64 the moments before which to look.
             own: whether the roots see their own supports at any time, all of them or (Q,) each.
-                Right for the entities that questions are about; False for others, such as
+                Right for the entities that queries are about; False for others, such as
                 candidate answers, whose supports are visible only once their time has passed.
 
         Returns:
@@ -186,16 +186,16 @@ class Sampler(ABC):
         """
         own = links.own
         public = (links.high + own - 1)[:, None] - rank
-        found = self.index.read(entity, public, mask & (rank >= own[:, None]))
+        columns = self.index.read(entity, public, mask & (rank >= own[:, None]))
         rows = own.nonzero().squeeze(1)
         if len(rows):
             early = mask[rows] & (rank[rows] < own[rows, None])
             position = (links.own_high[rows] - 1)[:, None] - rank[rows]
             late = self._own.read(entity[rows], position, early)
             # Each slot is 0 in one of the two, so the sum is the one that is filled.
-            for column, values in zip(found, late, strict=True):
+            for column, values in zip(columns, late, strict=True):
                 column[rows] += values
-        return Neighbours(*found, mask)
+        return Neighbours(*columns, mask)
 
     def _most_recent(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
         """The b most recent links of each root."""
@@ -251,12 +251,12 @@ class BreadthFirstSampler(Sampler):
     name = "bfs"
 
     def _sample(self, entity: Tensor, time: Tensor, own: bool | Tensor) -> Neighbours:
-        found = self._most_recent(entity, time, own)
-        count = found.mask.sum(1)
-        size = found.entity.shape
+        recent = self._most_recent(entity, time, own)
+        count = recent.mask.sum(1)
+        size = recent.entity.shape
         # Flat, with one more slot at the end for all that is not collected: to write it there is
         # cheaper than to pick out the rest.
-        targets = torch.cat([found.entity.view(-1), entity.new_zeros(1)])
+        targets = torch.cat([recent.entity.view(-1), entity.new_zeros(1)])
         links, sources = torch.full_like(targets, -1), torch.zeros_like(targets)
         queues = targets[:-1].view(size)
         # The queue is the list of neighbours itself: in round ``slot`` each root takes out the
@@ -275,20 +275,20 @@ class BreadthFirstSampler(Sampler):
             taken, when = queue[:, -1], time.index_select(0, roots)
             target, link, new = self._links_of(taken, when, queue[:, :-1])
             before = count.index_select(0, roots)
-            place = new.cumsum(1).add_((before - 1)[:, None])
-            new &= place < self.budget
+            cell = new.cumsum(1).add_((before - 1)[:, None])
+            new &= cell < self.budget
             count.scatter_(0, roots, before + new.sum(1))
-            place += (roots * self.budget)[:, None]
-            place = torch.where(new, place, targets.numel() - 1).view(-1)
-            targets.scatter_(0, place, target.view(-1))
-            links.scatter_(0, place, link.view(-1))
-            sources.scatter_(0, place, taken[:, None].expand(new.shape).reshape(-1))
+            cell += (roots * self.budget)[:, None]
+            cell = torch.where(new, cell, targets.numel() - 1).view(-1)
+            targets.scatter_(0, cell, target.view(-1))
+            links.scatter_(0, cell, link.view(-1))
+            sources.scatter_(0, cell, taken[:, None].expand(new.shape).reshape(-1))
         kept = (links[:-1] >= 0).nonzero().squeeze(1)
         about = self.index.about(sources.index_select(0, kept), links.index_select(0, kept))
-        for column, values in zip((found.relation, found.time), about, strict=True):
+        for column, values in zip((recent.relation, recent.time), about, strict=True):
             column.view(-1).scatter_(0, kept, values)
-        mask = torch.lt(self._slot, count[:, None], out=found.mask)
-        return Neighbours(queues, found.relation, found.time, mask)
+        mask = torch.lt(self._slot, count[:, None], out=recent.mask)
+        return Neighbours(queues, recent.relation, recent.time, mask)
 
     def _links_of(
         self, taken: Tensor, time: Tensor, earlier: Tensor
@@ -317,10 +317,10 @@ def _is_among(values: Tensor, others: Tensor) -> Tensor:
         # Two launches, however many others.
         return (values[:, :, None] == others[:, None, :]).any(2)
     # On a CPU the (A, n, k) comparisons cost more than they save.
-    found = torch.zeros_like(values, dtype=torch.bool)
+    among = torch.zeros_like(values, dtype=torch.bool)
     for other in others.unbind(1):
-        found |= values == other[:, None]
-    return found
+        among |= values == other[:, None]
+    return among
 
 
 SAMPLERS: dict[str, type[Sampler]] = {

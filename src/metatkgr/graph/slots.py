@@ -1,4 +1,4 @@
-"""Relation slots: who stood at either end of a relation, how often and when.
+"""Relation slots: who filled the domain or the range of a relation, how often and when.
 
 :class:`SlotOrder` holds the facts of one layer by (relation, time), :class:`Slots` puts the layers
 of an index together.
@@ -36,7 +36,7 @@ class SlotTables:
 
 
 class SlotOrder:
-    """Facts by (relation, time): who stood at either end of a relation, and when.
+    """Facts by (relation, time): who filled either slot of a relation, and when.
 
     Args:
         facts: in time order.
@@ -64,7 +64,7 @@ class SlotOrder:
         return low, bisect_ranges(self.time, low, high, time, self._longest)
 
     def filler(self, relation: Tensor, position: Tensor) -> Tensor:
-        """(L,) who stood at the far end of a directed relation, in facts by their positions."""
+        """(L,) who filled the far slot of a directed relation, in facts by their positions."""
         return self._ends[(relation >= self.relations).long(), position].long()
 
     def fillers(self, relation: int, low: int, high: int) -> Tensor:
@@ -94,17 +94,17 @@ class Slots:
         return count
 
     def counts(self, relation: Tensor, time: Tensor) -> Tensor:
-        """(Q, E) how often each entity stood at the far end of a relation before a time."""
-        asked, row = torch.unique(relation * self.steps + self._within(time), return_inverse=True)
-        relation, time = asked // self.steps, asked % self.steps
-        counts = torch.zeros(len(asked), self.entities, dtype=torch.int64, device=self.device)
+        """(Q, E) how often each entity filled the far slot of a relation before a time."""
+        key, row = torch.unique(relation * self.steps + self._within(time), return_inverse=True)
+        relation, time = key // self.steps, key % self.steps
+        counts = torch.zeros(len(key), self.entities, dtype=torch.int64, device=self.device)
         for slots in self._layers:
             start, stop = slots.before(relation, time)
             # A time continues where the previous one of the same relation ended.
             same = relation[1:] == relation[:-1]
             start[1:] = torch.where(same, stop[:-1], start[1:])
-            if len(asked) == 1:
-                # The far ends of one relation before one time lie side by side.
+            if len(key) == 1:
+                # The fillers of one slot before one time lie side by side.
                 ends = slots.fillers(int(relation[0]), int(start[0]), int(stop[0]))
                 counts[0] += torch.bincount(ends, minlength=self.entities)
                 continue

@@ -7,8 +7,8 @@ Two views of the same facts, for models that read a history step by step:
 * :class:`ActiveSteps`: for an entity the steps in which it had facts, as *nodes* (entity, step)
   with links to the entities it met there.
 
-Both apply the time bound of ``data.visibility``: a snapshot is handed out only for questions later
-than its step, and own supports that are not public yet only for their owner's questions.
+Both apply the time bound of ``data.visibility``: a snapshot is handed out only for queries later
+than its step, and own supports that are not public yet only for their owner's queries.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Snapshots:
     Args:
         visible: the facts.
         device: where the columns live; the few numbers per step stay on the CPU, so that the size
-            of a graph is known without asking the device.
+            of a graph is known without waiting for the device.
     """
 
     def __init__(self, visible: VisibleFacts, device: torch.device | str = "cpu") -> None:
@@ -69,7 +69,7 @@ class Snapshots:
         self.steps, snapshot = torch.unique_consecutive(time, return_inverse=True)
         self.start = torch.searchsorted(snapshot, torch.arange(len(self.steps) + 1))
         sizes = (len(self.steps), self.entities)
-        _, place, degree = torch.unique(
+        _, pair, degree = torch.unique(
             pack((snapshot, sizes[0]), (target, sizes[1])), return_inverse=True, return_counts=True
         )
         # The inverse of a fact has the same relation of the data and the two ends the other way
@@ -90,7 +90,7 @@ class Snapshots:
         self.source, self.relation, self.target = (
             column.to(self.device) for column in (source, relation, target)
         )
-        self.share = (1.0 / degree[place].float()).unsqueeze(1).to(self.device)
+        self.share = (1.0 / degree[pair].float()).unsqueeze(1).to(self.device)
         self.member_relation = (member_kind % max(self.relations, 1)).to(self.device)
         self.member_entity = (member % max(self.entities, 1)).to(self.device)
         self.member_share = (1.0 / size[group].float()).unsqueeze(1).to(self.device)
@@ -149,7 +149,7 @@ class ActiveSteps:
     Three kinds of nodes share one numbering:
 
     1. *public*: an entity in a step with all its public facts there;
-    2. *own*: a new entity in a step with its own support facts there, for its own questions at or
+    2. *own*: a new entity in a step with its own support facts there, for its own queries at or
        before that step, which may see nothing else of it;
     3. *lonely*: an entity without links: whom a new entity met in such a step, since what else that
        one did then is not visible.
@@ -187,7 +187,7 @@ class ActiveSteps:
         """(D,) node of the other end, in the same step."""
 
     def before(self, entity: Tensor, time: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """The last active steps that a question about an entity may see.
+        """The last active steps that a query about an entity may see.
 
         Args:
             entity: (Q,) int64.

@@ -67,7 +67,7 @@ class Recurrency(Model[NoSettings], Graded, Explains):
             (contacts, digits.contact),
             (self.history_.last_links(queries), digits.link),
         ):
-            rows = evidence.question
+            rows = evidence.query
             scores[rows, evidence.candidate] += (evidence.step + 1) << shift[rows]
         self._add_walks(scores, queries, digits)
         self._scored = queries, digits
@@ -110,7 +110,7 @@ class Recurrency(Model[NoSettings], Graded, Explains):
         graph, the future would show in the scores, though not in their order.
         """
         asked = torch.from_numpy(queries.time).to(self.device)
-        latest = asked.scatter_reduce(0, contacts.question, contacts.step, "amax")
+        latest = asked.scatter_reduce(0, contacts.query, contacts.step, "amax")
         time_bits = _bit_length(latest + 1)
         frequency_bits = _bit_length(self.history_.facts_before(queries))
         digits = _Digits(frequency_bits, 62 - 2 * time_bits, 62 - time_bits)
@@ -159,9 +159,9 @@ class Paths(Recurrency):
     def _add_walks(self, scores: Tensor, queries: Queries, digits: _Digits) -> None:
         """Add walk counts; those beyond the room in the score count as equal."""
         walks = self.history_.walks(queries)
-        shift = digits.frequency[walks.question]
-        room = (1 << (digits.contact[walks.question] - shift)) - 1
-        scores[walks.question, walks.entity] += torch.minimum(walks.count, room) << shift
+        shift = digits.frequency[walks.query]
+        room = (1 << (digits.contact[walks.query] - shift)) - 1
+        scores[walks.query, walks.entity] += torch.minimum(walks.count, room) << shift
 
 
 @dataclass(frozen=True)
@@ -203,9 +203,9 @@ class PageRankRule(Model[PageRankSettings]):
         contacts = self.history_.last_contacts(queries)
         asked = torch.from_numpy(queries.time).to(self.device)
         # A last link outweighs any last contact; both count from what this question can see.
-        latest = asked.scatter_reduce(0, contacts.question, contacts.step, "amax") + 2
-        scores[contacts.question, contacts.candidate] += contacts.step + 1
+        latest = asked.scatter_reduce(0, contacts.query, contacts.step, "amax") + 2
+        scores[contacts.query, contacts.candidate] += contacts.step + 1
         links = self.history_.last_links(queries)
-        weight = latest[links.question] * (links.step + 1)
-        scores[links.question, links.candidate] += weight
+        weight = latest[links.query] * (links.step + 1)
+        scores[links.query, links.candidate] += weight
         return scores

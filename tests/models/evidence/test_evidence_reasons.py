@@ -60,8 +60,8 @@ def test_a_repeat_is_the_first_reason(learned: tuple[EvidenceModel, Tasks]) -> N
     model, tasks = learned
     model.prepare(tasks.visible).adapt(tasks.supports)
     links = model.reader_.history.last_links(tasks.questions)
-    rows = torch.unique(links.question)[:20]
-    first = torch.searchsorted(links.question, rows)
+    rows = torch.unique(links.query)[:20]
+    first = torch.searchsorted(links.query, rows)
     told = model.reasons(tasks.questions[rows.numpy()], links.candidate[first])
     assert all(
         explanations[0].kind == "repeat" and explanations[0].weight >= 0.7 for explanations in told

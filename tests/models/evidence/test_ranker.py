@@ -157,7 +157,7 @@ def test_where_repeats_are_first_only_novel_answers_are_learned_from() -> None:
             links = History(TemporalIndex.of(examples.visible), examples.supports).last_links(
                 examples.queries
             )
-            linked = set(zip(links.question.tolist(), links.candidate.tolist(), strict=True))
+            linked = set(zip(links.query.tolist(), links.candidate.tolist(), strict=True))
             repeats += sum(pair in linked for pair in enumerate(examples.answer.tolist()))
         assert (repeats == 0) == novel_only
 

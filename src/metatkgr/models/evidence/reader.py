@@ -149,7 +149,7 @@ class Reader:
         near, far = self.pagerank.shares_within(queries, (3, self.pagerank.steps))
         walks = torch.zeros(shape, device=self.device)
         ends = self.history.walks(queries)
-        walks[ends.question, ends.entity] = ends.count.float()
+        walks[ends.query, ends.entity] = ends.count.float()
         if similar is None:
             similar = torch.zeros(shape, device=self.device)
         seen_in_slot = slots.count[slots.row] > 0

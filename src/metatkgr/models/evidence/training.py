@@ -164,7 +164,7 @@ def _of_supports(
 def _linked(history: History, asked: Queries, answer: IntArray) -> npt.NDArray[np.bool_]:
     """(Q,) whether e was visibly linked to the answer by r before."""
     links = history.last_links(asked)
-    known = (links.question * history.entities + links.candidate).numpy()
+    known = (links.query * history.entities + links.candidate).numpy()
     return np.isin(np.arange(len(answer)) * history.entities + answer, known)
 
 
