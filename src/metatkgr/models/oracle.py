@@ -1,4 +1,4 @@
-"""The oracle: scores with the law that generated the facts; the ceiling on a simulated world."""
+"""The oracle: scores by the law that generated the facts, an upper bound on a simulated world."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Oracle(Model[NoSettings]):
     It knows more than any honest forecaster: the whole state of the world before t, hidden facts
     included (see ``data.world.law``), whatever the visibility; and nothing of t itself or later.
 
-    Entities that cannot be the answer score less than any that can: those of the kind that stands
-    in this place of r (a club where a club is asked for) -1,000, all others -2,000.
+    Entities that cannot be the answer score less than any that can: those of the kind that fills
+    this slot of r (a club where the answer is a club) -1,000, all others -2,000.
     """
 
     name = "oracle"

@@ -6,7 +6,7 @@ All rank the candidates x of a query (e, r, ?, t) lexicographically, by visible 
 2. the last step at which they were linked at all;
 3. ``paths``: the number of walks  e -r-> y <-r- z -r-> x  over the distinct visible links of r,
    which is row e of :math:`M M^\top M` for the binary link matrix M of r;
-   ``pagerank``: x's share of personalised PageRank from e, if x ever stood in this slot of r;
+   ``pagerank``: x's share of personalised PageRank from e, if x ever filled this slot of r;
    ``recurrency``: nothing;
 4. how many facts before t had x in this slot of r.
 
@@ -48,7 +48,7 @@ class Recurrency(Model[NoSettings], Graded, Explains):
     """Whether walks are part of the order."""
 
     def prepare(self, visible: VisibleFacts) -> Self:
-        """Take the public facts; they are indexed when they are first asked for."""
+        """Take the public facts; they are indexed when they are first read."""
         self.index_ = TemporalIndex.of(visible, device=self.device)
         return self
 
@@ -59,7 +59,7 @@ class Recurrency(Model[NoSettings], Graded, Explains):
         return self
 
     def score(self, queries: Queries) -> Tensor:
-        """(Q, E) int64 scores, exact; comparable within a question."""
+        """(Q, E) int64 scores, exact; comparable within a query."""
         scores = self.history_.slot_counts(queries)
         contacts = self.history_.last_contacts(queries)
         digits = self._digits(queries, contacts)
@@ -79,19 +79,19 @@ class Recurrency(Model[NoSettings], Graded, Explains):
     def grades(self, queries: Queries) -> Tensor:
         """(Q, 12) scores at which better evidence begins.
 
-        In this place of r at all, in 1 % and in 10 % of its facts; one walk, eight walks; a
+        In this slot of r at all, in 1 % and in 10 % of its facts; one walk, eight walks; a
         contact, one in the last 4 steps; the same link, in the last 64, 16 and 4 steps, or as
         late as can be.
         """
         scored, digits = self._scored
         if scored is not queries:
             digits = self._digits(queries, self.history_.last_contacts(queries))
-        asked = torch.from_numpy(queries.time).to(self.device)
-        facts, one = self.history_.facts_before(queries), torch.ones_like(asked)
+        time = torch.from_numpy(queries.time).to(self.device)
+        facts, one = self.history_.facts_before(queries), torch.ones_like(time)
         walk, contact, link = digits.frequency, digits.contact, digits.link
 
         def within(steps: int) -> Tensor:
-            return (asked - steps + 1).clamp(min=1)
+            return (time - steps + 1).clamp(min=1)
 
         frequency = [one, (facts // 100).clamp(min=1), (facts // 10).clamp(min=1)]
         walks = [torch.minimum(one << (walk + bits), one << contact) for bits in (0, 3)]
@@ -104,13 +104,13 @@ class Recurrency(Model[NoSettings], Graded, Explains):
         return rule_reasons(self.history_, queries, candidate, walks=self._walks)
 
     def _digits(self, queries: Queries, contacts: PairSteps) -> _Digits:
-        """Where the parts of each question's scores go.
+        """Where the parts of each query's scores go.
 
-        The widths depend on what is visible to the question only: were they taken from the whole
+        The widths depend on what is visible to the query only: were they taken from the whole
         graph, the future would show in the scores, though not in their order.
         """
-        asked = torch.from_numpy(queries.time).to(self.device)
-        latest = asked.scatter_reduce(0, contacts.query, contacts.step, "amax")
+        time = torch.from_numpy(queries.time).to(self.device)
+        latest = time.scatter_reduce(0, contacts.query, contacts.step, "amax")
         time_bits = _bit_length(latest + 1)
         frequency_bits = _bit_length(self.history_.facts_before(queries))
         digits = _Digits(frequency_bits, 62 - 2 * time_bits, 62 - time_bits)
@@ -139,7 +139,7 @@ class _Digits:
 
     @classmethod
     def none(cls) -> _Digits:
-        """Of no question."""
+        """Of no query."""
         nothing = torch.zeros(0, dtype=torch.int64)
         return cls(nothing, nothing, nothing)
 
@@ -201,9 +201,9 @@ class PageRankRule(Model[PageRankSettings]):
         near = self.pagerank_.shares(queries).double() * (counts > 0)
         scores = near.clamp(max=1 - 2 * _TIE) + _TIE * frequency
         contacts = self.history_.last_contacts(queries)
-        asked = torch.from_numpy(queries.time).to(self.device)
-        # A last link outweighs any last contact; both count from what this question can see.
-        latest = asked.scatter_reduce(0, contacts.query, contacts.step, "amax") + 2
+        time = torch.from_numpy(queries.time).to(self.device)
+        # A last link outweighs any last contact; both count from what this query can see.
+        latest = time.scatter_reduce(0, contacts.query, contacts.step, "amax") + 2
         scores[contacts.query, contacts.candidate] += contacts.step + 1
         links = self.history_.last_links(queries)
         weight = latest[links.query] * (links.step + 1)

@@ -185,16 +185,16 @@ class _GEN(TrainableModel[SettingsT]):
         for t in np.unique(queries.time):
             rows = torch.from_numpy(np.flatnonzero(queries.time == t)).to(self.device)
             candidates = self._candidates(int(t))
-            asked = self.query_entities(weights, unseen, candidates, entity[rows])
-            points[rows] = asked.mean + translation[rows]
+            query = self.query_entities(weights, unseen, candidates, entity[rows])
+            points[rows] = query.mean + translation[rows]
             scores = score_all(points[rows], candidates.mean)
-            columns.append((rows, scores + self._spread(candidates, asked, entity[rows])))
+            columns.append((rows, scores + self._spread(candidates, query, entity[rows])))
         scores = score_all(points, self.entity)
         for rows, values in columns:
             scores[rows.unsqueeze(1), unseen.entity] = values
         return mask_query_entity(scores, entity)
 
-    def _spread(self, candidates: Vectors, asked: Vectors, entity: Tensor) -> Tensor | float:
+    def _spread(self, candidates: Vectors, query: Vectors, entity: Tensor) -> Tensor | float:
         """(n, N) what uncertainty adds to the scores of unseen candidates."""
         return 0.0
 
@@ -230,7 +230,7 @@ class TGEN(_GEN[TGENSettings]):
 
     with μ and log σ² of ``support_network.second_layer``. Training draws once for each entity and
     batch. Evaluation averages S = 10 draws that belong to an entity and never change (separate ones
-    for asking and for being a candidate, as in training); centred, so that their mean is μ. What
+    as query entity and as candidate, as in training); centred, so that their mean is μ. What
     sampling adds is then :math:`-\overline{\lVert \epsilon_e - \epsilon_x \rVert^2}` with the
     deviations ε, and is computed for unseen candidates only: old ones have none, and a query's
     own part shifts all its scores alike. Differences from its authors' code are those of
@@ -267,10 +267,10 @@ class TGEN(_GEN[TGENSettings]):
         self.noise_, self.own_noise_ = centred(), centred()
         return self
 
-    def _spread(self, candidates: Vectors, asked: Vectors, entity: Tensor) -> Tensor | float:
+    def _spread(self, candidates: Vectors, query: Vectors, entity: Tensor) -> Tensor | float:
         """(n, N) mean over the samples of 2 ε_e · ε_x - ‖ε_x‖²."""
         count = self.settings.samples
-        if candidates.log_variance is None or asked.log_variance is None:
+        if candidates.log_variance is None or query.log_variance is None:
             return 0.0
         if not count:
             return -candidates.log_variance.exp().sum(1)
@@ -280,7 +280,7 @@ class TGEN(_GEN[TGENSettings]):
         row = self.unseen_.row[entity]
         new = (row >= 0).view(1, -1, 1)
         own = scale * self.own_noise_[:, row.clamp(min=0)] * new
-        own = own * (asked.log_variance / 2).exp()
+        own = own * (query.log_variance / 2).exp()
         other, own = (side.transpose(0, 1).flatten(1) for side in (other, own))
         return 2 * (own @ other.T) - other.square().sum(1)
 
@@ -303,8 +303,8 @@ class GENPhase(ModelPhase[_GEN[Any]]):
         entities = len(tasks.facts.entities)
         self.unseen = Unseen(tasks.supports, entities=entities, device=model.device)
         self.negatives = Negatives(tasks.visible, model.settings.negative_kind)
-        asked = tasks.questions[tasks.answers.question]
-        columns = (asked.entity, asked.relation, tasks.answers.answer, asked.time)
+        queries = tasks.questions[tasks.answers.question]
+        columns = (queries.entity, queries.relation, tasks.answers.answer, queries.time)
         rows = np.stack(columns, axis=1)
         self.queries = torch.from_numpy(rows[np.argsort(rows[:, 3], kind="stable")])
 
@@ -329,14 +329,14 @@ class GENPhase(ModelPhase[_GEN[Any]]):
             name: value if settings.learn_tables or name not in _TABLES else value.detach()
             for name, value in model.weights.items()
         }
-        mine = part.of(len(batch))
-        wrong = self.negatives.draw(batch[:, 1], settings.negatives, generator)[mine]
+        own_rows = part.of(len(batch))
+        wrong = self.negatives.draw(batch[:, 1], settings.negatives, generator)[own_rows]
         noise = dropout_generator(generator, device)
-        entity, relation, answer, _ = batch[mine].to(device).unbind(1)
+        entity, relation, answer, _ = batch[own_rows].to(device).unbind(1)
         candidates = model.candidates(weights, self.unseen, int(batch[:, 3].min()))
-        asked = model.query_entities(weights, self.unseen, candidates, entity)
+        query = model.query_entities(weights, self.unseen, candidates, entity)
         vectors = candidates.draw(noise, len(self.unseen.entity))
-        points = asked.draw(noise, len(batch), mine)
+        points = query.draw(noise, len(batch), own_rows)
         everyone = weights["entity"].index_copy(0, self.unseen.entity, vectors)
         translation = relation_vectors(weights["relation"], relation)
         if settings.negatives:

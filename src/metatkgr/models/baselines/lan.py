@@ -91,7 +91,7 @@ class LANSettings(Settings):
     """Wrong answers of each query; the softmax over 'input' candidates takes all entities."""
     seen_share: Share = 0.5
     """Share of the training queries whose own fact is among the visible links, as a support is:
-    they teach to repeat; the others, asked before their fact, teach to infer."""
+    they teach to repeat; the others, which see only what was before their fact, teach to infer."""
     patience: Amount = 4
     """Validations without a better MRR before training stops; 0: train all epochs."""
     validate_every: Count = 3
@@ -210,7 +210,7 @@ class LAN(TrainableModel[LANSettings]):
 
         Args:
             entity: (N,) who they are; without neighbours an entity is its own h.
-            neighbours: theirs, b slots each.
+            neighbours: of each entity, b slots.
             messages: (N, b, d) of ``project``.
             relation: (N,) the directed relation q of each query.
 
@@ -271,14 +271,14 @@ class LAN(TrainableModel[LANSettings]):
         size = max(_SLOTS_AT_ONCE // self.settings.neighbours, 1)
         for begin in range(0, entities, size):
             block = torch.arange(begin, min(begin + size, entities), device=self.device)
-            found = self.sampler_.sample(block, torch.full_like(block, t), own=False)
-            width = max(int(found.mask.sum(1).max()), 1)
-            columns = (found.entity, found.relation, found.time, found.mask)
-            found = Neighbours(*(column[:, :width] for column in columns))
-            messages = self.project(found)
-            for asked, members in groups:
-                backwards = self.inverse(torch.full_like(block, asked))
-                vectors = self.aggregate(block, found, messages, backwards)
+            neighbours = self.sampler_.sample(block, torch.full_like(block, t), own=False)
+            width = max(int(neighbours.mask.sum(1).max()), 1)
+            columns = (neighbours.entity, neighbours.relation, neighbours.time, neighbours.mask)
+            neighbours = Neighbours(*(column[:, :width] for column in columns))
+            messages = self.project(neighbours)
+            for directed, members in groups:
+                backwards = self.inverse(torch.full_like(block, directed))
+                vectors = self.aggregate(block, neighbours, messages, backwards)
                 scores[members, begin : begin + len(block)] = score_all(points[members], vectors)
 
 

@@ -131,8 +131,8 @@ def adapt(
         # What the node step takes from the network must be derived also where tables are fixed.
         start = start.detach().requires_grad_()
     node = step({"own": start}, lambda value: support_loss(fast, value["own"], pieces, weights))
-    whole = support.each(lambda x: x.repeat_interleave(intervals, 0))
-    explained = support_loss(fast, node["own"], whole, weights).view(tasks, intervals)
+    repeated = support.each(lambda x: x.repeat_interleave(intervals, 0))
+    explained = support_loss(fast, node["own"], repeated, weights).view(tasks, intervals)
     there = pieces.mask.any(1).view(tasks, intervals)
     # Of a task without any fact all intervals count alike; nothing has moved in them.
     there = there | ~there.any(1, keepdim=True)
@@ -201,7 +201,7 @@ class MetaDyGNN(TrainableModel[MetaDyGNNSettings]):
 
     @torch.no_grad()
     def adapt(self, supports: Supports) -> Self:
-        """Keep the supports; fast weights are made when an entity is first asked about."""
+        """Keep the supports; fast weights are made at the first query about an entity."""
         entities, weights = len(self.entity), self.weights
         self.sampler_ = RecentSampler(self.index_, supports, budget=self.settings.budget)
         self.shared_ = SharedEncoder(weights, self.index_, self.sampler_)
@@ -303,8 +303,10 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
         index = TemporalIndex.of(tasks.visible, device=model.device)
         self.sampler = RecentSampler(index, tasks.supports, budget=settings.budget)
         self.negatives = Negatives(tasks.visible, settings.negative_kind)
-        asked = tasks.questions[tasks.answers.question]
-        self.queries = FactTable(asked.entity, asked.relation, tasks.answers.answer, asked.time)
+        queries = tasks.questions[tasks.answers.question]
+        self.queries = FactTable(
+            queries.entity, queries.relation, tasks.answers.answer, queries.time
+        )
 
     def parameters(self) -> list[nn.Parameter]:
         """The network; the tables too if they are to be learned."""
@@ -327,10 +329,10 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
             for key, value in self.model.weights.items()
         }
         query, pool = self._draw(batch, generator)  # (T, F, 4), (P, 2)
-        mine = part.of(len(batch))
-        support, intervals = self.supports.pick(batch[mine]).in_intervals(settings.intervals)
+        own_rows = part.of(len(batch))
+        support, intervals = self.supports.pick(batch[own_rows]).in_intervals(settings.intervals)
         support, query, pool = support.to(device), query.to(device), pool.to(device)
-        who, relation, _, time = query[mine].unbind(-1)
+        who, relation, _, time = query[own_rows].unbind(-1)
 
         # One look for all candidates, the supports' and the queries', with shared parameters.
         options, times = support.options()
@@ -356,7 +358,7 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
         points = (vector + relation_vectors(weights["relation"], relation)).flatten(0, 1)
         scores = score_all(points, candidates)
         column = torch.arange(query.shape[0] * query.shape[1], device=device)
-        column = column.view(query.shape[:2])[mine].reshape(-1)
+        column = column.view(query.shape[:2])[own_rows].reshape(-1)
         everyone = answers[:, 0]
         # The answer under another number, or at another time, is no wrong answer.
         again = everyone == everyone[column].unsqueeze(1)

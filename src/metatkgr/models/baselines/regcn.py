@@ -163,9 +163,9 @@ def decode(
     maps = functional.layer_norm(maps, maps.shape[1:])
     maps = maps * weights[f"{name}.map_scale"] + weights[f"{name}.map_shift"]
     flat = noise.drop(maps.relu()).flatten(1)
-    asked = noise.drop(flat @ weights[f"{name}.linear"] + weights[f"{name}.linear_bias"])
+    decoded = noise.drop(flat @ weights[f"{name}.linear"] + weights[f"{name}.linear_bias"])
     scale, shift = weights[f"{name}.scale"], weights[f"{name}.shift"]
-    return functional.layer_norm(asked, (d,), scale, shift).relu()
+    return functional.layer_norm(decoded, (d,), scale, shift).relu()
 
 
 @register
@@ -279,9 +279,9 @@ class REGCN(TrainableModel[REGCNSettings]):
         for number in np.unique(past).tolist():
             rows = np.flatnonzero(past == number)
             who = torch.from_numpy(queries.entity[rows]).to(self.device)
-            asked = torch.from_numpy(queries.relation[rows]).to(self.device)
+            directed = torch.from_numpy(queries.relation[rows]).to(self.device)
             entity, relation = self._evolved(number)
-            query = decode(weights, "entities", entity[who], relation[asked], silent)
+            query = decode(weights, "entities", entity[who], relation[directed], silent)
             scores[torch.from_numpy(rows).to(self.device)] = query @ entity.tanh().T
         return scores
 
@@ -315,10 +315,10 @@ class EvolutionPhase(ModelPhase[REGCN]):
         noise = Noise(generator, device, settings.dropout)
         window = self.snapshots.window(batch.time, settings.history)
         tables = evolve(weights, self.snapshots, window, settings.layers, noise)
-        mine = part.of(len(batch.fact))
-        fact = batch.fact[mine]
-        sizes = torch.bincount(batch.step[mine], minlength=len(batch.time)).tolist()
-        step = batch.step[mine].to(device)
+        own_rows = part.of(len(batch.fact))
+        fact = batch.fact[own_rows]
+        sizes = torch.bincount(batch.step[own_rows], minlength=len(batch.time)).tolist()
+        step = batch.step[own_rows].to(device)
         source, relation, target = (
             column[fact]
             for column in (self.snapshots.source, self.snapshots.relation, self.snapshots.target)
@@ -342,9 +342,9 @@ class EvolutionPhase(ModelPhase[REGCN]):
         return Loss(value, logged, part.share(len(batch.fact)))
 
 
-def _cross_entropy(asked: Tensor, table: Tensor, answer: Tensor, sizes: list[int]) -> Tensor:
+def _cross_entropy(query: Tensor, table: Tensor, answer: Tensor, sizes: list[int]) -> Tensor:
     """Sum of the cross-entropies of (Q, d) queries, ``sizes[b]`` of them with ``table[b]``."""
     scores = [
-        rows @ of.T for rows, of in zip(torch.split(asked, sizes), table.unbind(), strict=True)
+        rows @ of.T for rows, of in zip(torch.split(query, sizes), table.unbind(), strict=True)
     ]
     return functional.cross_entropy(torch.cat(scores), answer, reduction="sum")

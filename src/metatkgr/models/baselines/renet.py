@@ -81,27 +81,27 @@ def read_history(
         noise: dropout.
 
     Returns:
-        (B, E) logits of the answer, and (B, 2R) of the relation, which does not know the asked one.
+        (B, E) logits of the answer, and (B, 2R) of the relation, which does not know the query's.
     """
     entity, relation, time = queries
     node, mask = active.before(entity, time, settings.history)
     roots, root = torch.unique(node, return_inverse=True)
     met = aggregate(weights, "step.", active, roots, settings.neighbours, noise)
     who = noise.drop(weights["entity"].index_select(0, entity))
-    asked = noise.drop(weights["relation"].index_select(0, relation))
+    by = noise.drop(weights["relation"].index_select(0, relation))
     # W [a ; e ; r ; g] is a sum of four products, each needed once per distinct row only. The two
     # units, for the entity and for the relation, run side by side on the first axis.
     # The state of the graph in a step that is not public yet stays hidden from the one who owns it.
     step = torch.where(roots < active.first_own, active.time[roots], len(world) - 1)
     moving = met @ weights["gru.aggregate"] + world[step] @ weights["gru.global"]
     fixed = who @ weights["gru.entity"] + weights["gru.input_bias"]  # (2, B, 3d)
-    fixed = torch.stack([fixed[0] + asked @ weights["gru.relation"], fixed[1]])
+    fixed = torch.stack([fixed[0] + by @ weights["gru.relation"], fixed[1]])
     hidden = torch.zeros(2, len(entity), settings.dimension, device=who.device)
     for k in range(settings.history):
         inputs = fixed + moving.index_select(1, root[:, k])
         moved = gru_step(inputs, hidden, weights["gru.hidden"], weights["gru.hidden_bias"])
         hidden = torch.where(mask[:, k, None], moved, hidden)
-    first = torch.cat([who, noise.drop(hidden[0]), asked], 1)
+    first = torch.cat([who, noise.drop(hidden[0]), by], 1)
     second = torch.cat([who, noise.drop(hidden[1])], 1)
     return (
         torch.addmm(weights["decoder.entity_bias"], first, weights["decoder.entity"]),
@@ -246,9 +246,9 @@ class RENET(TrainableModel[RENETSettings]):
         scores = torch.empty(len(queries), len(weights["entity"]), device=self.device)
         for begin in range(0, len(queries), _QUERIES_AT_ONCE):
             rows = slice(begin, begin + _QUERIES_AT_ONCE)
-            asked = self.columns(queries[rows])
+            columns = self.columns(queries[rows])
             scores[rows], _ = read_history(
-                weights, self.active_, self.world_, asked, self.settings, silent
+                weights, self.active_, self.world_, columns, self.settings, silent
             )
         return scores
 

@@ -1,4 +1,4 @@
-"""What rules and ``evidence`` rest on: repeats, contacts, walks, frequency, as facts to look at.
+"""Explanations of rules and ``evidence``: repeats, contacts, walks, frequency, as facts.
 
 For ``evidence`` there are also neighbours that the entity and the candidate share, which is what
 PageRank sees of them; and how much each kind counts is what its weights make of it: the kind's
@@ -16,18 +16,18 @@ from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
 from metatkgr.models.base import Explanation, Link
 
-__all__ = ["rule_reasons", "weighed_reasons"]
+__all__ = ["ranker_reasons", "rule_reasons"]
 
 _SHOWN = 20
 """Facts of one explanation; more are counted."""
 _WALKS = 5
 """Walks of one explanation."""
 _MIDDLES = 2
-"""Middles of walks that are told one by one."""
+"""Middles of walks that are shown one by one."""
 _WEIGHTS = {"repeat": 8.0, "contact": 4.0, "path": 2.0, "frequency": 1.0}
 """In a lexicographic order each part outweighs all behind it; shares say so in numbers."""
 _SHARED = 5
-"""Common neighbours that are told."""
+"""Common neighbours that are shown."""
 _REPEAT = 3.0
 """A repeat stands above all else: it counts so many times as much as all other explanations."""
 _LEAST = 0.05
@@ -44,20 +44,20 @@ def rule_reasons(
 
     Args:
         history: what is visible.
-        queries: Q questions.
+        queries: Q queries.
         candidate: (Q,) one candidate for each.
         walks: whether the rule counts walks.
     """
     result = []
-    asked = zip(queries.entity, queries.relation, queries.time, candidate.tolist(), strict=True)
-    for entity, relation, time, answer in asked:
-        question = (int(entity), int(relation), int(time), int(answer))
-        explanations = [*_links(history, *question)]
+    columns = zip(queries.entity, queries.relation, queries.time, candidate.tolist(), strict=True)
+    for entity, relation, time, answer in columns:
+        query = (int(entity), int(relation), int(time), int(answer))
+        explanations = [*_links(history, *query)]
         if walks:
-            explanations += _walks(history, *question)
-        explanations += _frequency(history, *question)
-        whole = sum(_WEIGHTS[kind] for kind in {why.kind for why in explanations})
-        shares = ((why, why.weight * _WEIGHTS[why.kind] / whole) for why in explanations)
+            explanations += _walks(history, *query)
+        explanations += _frequency(history, *query)
+        total = sum(_WEIGHTS[kind] for kind in {why.kind for why in explanations})
+        shares = ((why, why.weight * _WEIGHTS[why.kind] / total) for why in explanations)
         result.append([replace(why, weight=share) for why, share in shares])
     return result
 
@@ -66,13 +66,13 @@ def _links(
     history: History, entity: int, relation: int, time: int, answer: int
 ) -> list[Explanation]:
     """The same link before, and other links between the two."""
-    found = history.facts_of(entity, None, answer, time, own=True).tolist()
+    facts = history.facts_of(entity, None, answer, time, own=True).tolist()
     explanations = []
     for kind in ("repeat", "contact"):
-        mine = [row for row in found if (row[0] == relation) == (kind == "repeat")]
-        if mine:
-            links = tuple(Link(entity, r, x, t) for r, x, t in mine[:_SHOWN])
-            explanations.append(Explanation(kind, 1.0, links, len(mine)))
+        of_kind = [row for row in facts if (row[0] == relation) == (kind == "repeat")]
+        if of_kind:
+            links = tuple(Link(entity, r, x, t) for r, x, t in of_kind[:_SHOWN])
+            explanations.append(Explanation(kind, 1.0, links, len(of_kind)))
     return explanations
 
 
@@ -90,7 +90,7 @@ def _walks(
         others = others[torch.isin(others, linked)]
         if len(others) and middle != answer:
             shared.append((len(others), middle, others.tolist()))
-    shared.sort(key=lambda found: (-found[0], found[1]))
+    shared.sort(key=lambda entry: (-entry[0], entry[1]))
     total = sum(count for count, _, _ in shared)
 
     def last(source: int, target: int) -> Link:
@@ -109,16 +109,16 @@ def _walks(
 def _frequency(
     history: History, entity: int, relation: int, time: int, answer: int
 ) -> list[Explanation]:
-    """Facts in which the candidate stood in this place of the relation."""
+    """Facts in which the candidate filled this slot of the relation."""
     inverse = (relation + history.relations // 2) % history.relations
-    found = history.facts_of(answer, inverse, None, time, own=False)
-    if not len(found):
+    facts = history.facts_of(answer, inverse, None, time, own=False)
+    if not len(facts):
         return []
-    links = tuple(Link(x, relation, answer, t) for _, x, t in found[:_SHOWN].tolist())
-    return [Explanation("frequency", 1.0, links, len(found))]
+    links = tuple(Link(x, relation, answer, t) for _, x, t in facts[:_SHOWN].tolist())
+    return [Explanation("frequency", 1.0, links, len(facts))]
 
 
-def weighed_reasons(
+def ranker_reasons(
     history: History, queries: Queries, candidate: Tensor, contributed: list[dict[str, float]]
 ) -> list[list[Explanation]]:
     """Explanations of each candidate, the weightiest first; their weights add up to 1.
@@ -141,7 +141,7 @@ def _weighed(explanations: list[Explanation], contributed: dict[str, float]) -> 
     kinds = dict.fromkeys(explanation.kind for explanation in explanations)
     worth = {kind: max(contributed[_KIND_OF[kind]], _LEAST) for kind in kinds if kind != "repeat"}
     if {"path", "shared"} <= set(worth):
-        # Two ways to tell one kind of evidence.
+        # Two explanations of one kind of evidence.
         worth["path"], worth["shared"] = worth["path"] * 2 / 3, worth["shared"] / 3
     if "repeat" in kinds:
         worth["repeat"] = _REPEAT * max(sum(worth.values()), _LEAST)
@@ -157,26 +157,26 @@ def _weighed(explanations: list[Explanation], contributed: dict[str, float]) -> 
 
 def _shared(history: History, entity: int, answer: int, time: int) -> list[Explanation]:
     """Neighbours of both, by whatever relation; the latest first."""
-    mine = history.facts_of(entity, None, None, time, own=True)
-    theirs = history.facts_of(answer, None, None, time, own=False)
+    entity_facts = history.facts_of(entity, None, None, time, own=True)
+    answer_facts = history.facts_of(answer, None, None, time, own=False)
     # A hub has very many facts, of which few are with neighbours of the other.
-    mine = mine[torch.isin(mine[:, 1], theirs[:, 1])]
-    theirs = theirs[torch.isin(theirs[:, 1], mine[:, 1])]
-    # A neighbour is told by its latest link with each of the two; facts come latest first.
-    last_mine, last_theirs = _first_rows(mine), _first_rows(theirs)
-    common = [x for x in last_mine if x in last_theirs and x not in (entity, answer)]
+    entity_facts = entity_facts[torch.isin(entity_facts[:, 1], answer_facts[:, 1])]
+    answer_facts = answer_facts[torch.isin(answer_facts[:, 1], entity_facts[:, 1])]
+    # A neighbour is shown by its latest link with each of the two; facts come latest first.
+    last_of_entity, last_of_answer = _first_rows(entity_facts), _first_rows(answer_facts)
+    common = [x for x in last_of_entity if x in last_of_answer and x not in (entity, answer)]
     if not common:
         return []
     links: list[Link] = []
     for x in common[:_SHARED]:
-        links.append(Link(entity, last_mine[x][0], x, last_mine[x][1]))
-        links.append(Link(answer, last_theirs[x][0], x, last_theirs[x][1]))
+        links.append(Link(entity, last_of_entity[x][0], x, last_of_entity[x][1]))
+        links.append(Link(answer, last_of_answer[x][0], x, last_of_answer[x][1]))
     return [Explanation("shared", 1.0, tuple(links), len(common))]
 
 
 def _first_rows(facts: Tensor) -> dict[int, tuple[int, int]]:
     """Relation and step of the first row of each other end."""
-    found: dict[int, tuple[int, int]] = {}
+    first: dict[int, tuple[int, int]] = {}
     for relation, other, step in torch.as_tensor(facts).tolist():
-        found.setdefault(other, (relation, step))
-    return found
+        first.setdefault(other, (relation, step))
+    return first

@@ -209,7 +209,7 @@ class Prefetcher(Generic[Batch, Ready]):
     Which neighbours a root has does not depend on what is learned, so the roots of many small
     batches can be sampled together. On a GPU that is most of a small step's time: breadth-first
     search takes up to b rounds, each of some fifty kernels, whether it serves twenty tasks or a
-    thousand. A group is made ready when its first batch is asked for.
+    thousand. A group is made ready when its first batch is read.
 
     What is drawn for a batch is drawn in the order of the batches, so that the outcome does not
     depend on the size of the groups.
@@ -239,7 +239,7 @@ class Prefetcher(Generic[Batch, Ready]):
     def ready(self, batch: Batch, generator: torch.Generator, part: Part) -> Ready:
         """What a batch needs; with it, that of those which follow in its group is made.
 
-        A batch is made ready anew each time it is asked for, also one that is of no group.
+        A batch is made ready anew each time it is read, also one that is of no group.
         """
         # By identity: batches may be tensors, which compare element by element.
         matches = (number for number, other in enumerate(self._group) if other is batch)

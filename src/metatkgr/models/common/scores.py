@@ -116,11 +116,11 @@ def new_entity_rows(
     first = int(np.searchsorted(supports.entity, trained))
     for entity in np.unique(supports.entity[first:]).tolist():
         own = supports.of(entity)
-        places = table[torch.from_numpy(own.other).to(known.device)]
+        points = table[torch.from_numpy(own.other).to(known.device)]
         if fits and relation is not None:
             directed = torch.from_numpy(own.relation).to(known.device)
-            places = places - relation_vectors(relation, directed)
-        table[entity] = places.mean(0)
+            points = points - relation_vectors(relation, directed)
+        table[entity] = points.mean(0)
     return table[trained:]
 
 

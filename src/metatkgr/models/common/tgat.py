@@ -203,7 +203,7 @@ class SharedEncoder:
         self.weights, self.sampler, self.parameters = weights, sampler, shared(weights)
         self.steps, links = index.steps, index.by_time
         key = torch.unique(links.target.long() * links.steps + links.key % links.steps)
-        # Never empty, so that there is something to look up where nothing was found.
+        # Never empty, so that there is something to look up where there is no link.
         self.key = key if len(key) else key.new_zeros(1)
         self.first = torch.cat([self._first_layer(part) for part in self._blocks(self.key)])
 
@@ -214,7 +214,7 @@ class SharedEncoder:
     def _first_layer(self, key: Tensor) -> Tensor:
         """The first layer of packed (entity, time) pairs."""
         # Always blocks of one size: the size of a matrix product may decide how it is rounded, and
-        # no vector may depend on how many links there are elsewhere.
+        # no vector may depend on how many links others have.
         padded = torch.cat([key, key.new_zeros(_BLOCK - len(key))])
         entity, time = padded // self.steps, padded % self.steps
         tree = grow(self.sampler.sample, entity, time)

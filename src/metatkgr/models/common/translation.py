@@ -90,7 +90,7 @@ class FewShotSettings(StartSettings):
     """Whether meta-training moves the tables too. A table can learn the queries of meta-train
     entities by heart, which helps no new entity; a network cannot."""
     negative_kind: NegativeKind = "mixed"
-    """Where wrong answers come from: 'uniform', 'place' (of the relation) or 'mixed'."""
+    """Source of wrong answers: 'uniform', 'place' (who filled the relation slot) or 'mixed'."""
 
 
 SettingsT = TypeVar("SettingsT", bound=TripleSettings)

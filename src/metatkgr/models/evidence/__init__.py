@@ -1,1 +1,1 @@
-"""What speaks for an answer, weighed by what has been learned about such evidence."""
+"""The evidence model: candidate generation, then re-ranking with a small ensemble."""

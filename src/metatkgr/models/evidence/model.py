@@ -12,7 +12,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.models.base import Explains, Explanation, Graded, register
-from metatkgr.models.common.explanations import weighed_reasons
+from metatkgr.models.common.explanations import ranker_reasons
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.features import KINDS, columns_of
@@ -37,7 +37,7 @@ _NO_EVIDENCE = -1e3
 """Below every candidate that something speaks for."""
 _NO_SHARE, _FREQUENCY = 1e-9, 0.1
 _SHARES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
-"""Where grades of weighed evidence begin: shares of a softmax over such candidates."""
+"""Where grades of ranked candidates begin: shares of a softmax over such candidates."""
 _STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 """Where grades of repeats begin: shares of 1 / (1 + steps since the last time) over all repeats."""
 _UNKNOWN = 0.01
@@ -118,31 +118,33 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         return torch.cat(scores)
 
     def _score(self, queries: Queries) -> tuple[Tensor, Tensor]:
-        """(Q, E) scores; and (2, Q) what a grade is a share of: of weighed ones, of repeats."""
+        """(Q, E) scores; and (2, Q) what a grade is a share of: of ranked ones, of repeats."""
         relation, time = (
             torch.from_numpy(column).to(self.device) for column in (queries.relation, queries.time)
         )
-        found = self.reader_.read(queries, self.similar(queries), None)
+        candidates = self.reader_.read(queries, self.similar(queries), None)
         counts = self.reader_.history.slot_counts(queries).float()
         frequency = _FREQUENCY * counts / (1 + counts.amax(1, keepdim=True))
-        scores = _NO_EVIDENCE + (found.share + _NO_SHARE).log() + frequency
-        ranked = self.evidence(found.features, relation, self.settings.prior)
+        scores = _NO_EVIDENCE + (candidates.share + _NO_SHARE).log() + frequency
+        ranked = self.evidence(candidates.features, relation, self.settings.prior)
         # What stands there already must not be written twice: a repeated candidate writes its own.
-        lowest = scores.gather(1, found.entity)
-        values = torch.where(found.mask, ranked, lowest)
-        scores = scores.scatter_reduce(1, found.entity, values, "amax")
+        lowest = scores.gather(1, candidates.entity)
+        values = torch.where(candidates.mask, ranked, lowest)
+        scores = scores.scatter_reduce(1, candidates.entity, values, "amax")
         repeats = torch.zeros(len(queries), dtype=torch.float64, device=self.device)
         if self.settings.repeats_first:
-            scores = boost_repeats(scores, found.link, time, found.share)
-            values = torch.where(found.link.gather(1, found.entity) < 0, values, _NO_EVIDENCE)
-            age = (time.unsqueeze(1) - found.link).clamp(min=0)
-            repeats = ((found.link >= 0) / (1.0 + age.double())).sum(1)
+            scores = boost_repeats(scores, candidates.link, time, candidates.share)
+            values = torch.where(
+                candidates.link.gather(1, candidates.entity) < 0, values, _NO_EVIDENCE
+            )
+            age = (time.unsqueeze(1) - candidates.link).clamp(min=0)
+            repeats = ((candidates.link >= 0) / (1.0 + age.double())).sum(1)
         return scores, torch.stack([torch.logsumexp(values, 1).double(), repeats])
 
     def grades(self, queries: Queries) -> Tensor:
         """(Q, 23) scores at which better evidence begins.
 
-        Weighed at all, then by the share of exp(score) among all that are weighed; a repeat, then
+        Ranked at all, then by the share of exp(score) among all that are ranked; a repeat, then
         by its share of 1 / (1 + age) among all repeats: old ones and one of many are weak.
         """
         if self._scored[0] is not queries:
@@ -152,34 +154,34 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
             torch.tensor(values, dtype=torch.float64, device=self.device)
             for values in (_SHARES, _STRENGTHS)
         )
-        weighed = torch.cat([torch.full_like(level, _NO_EVIDENCE / 2), level + shares.log()], 1)
+        ranked = torch.cat([torch.full_like(level, _NO_EVIDENCE / 2), level + shares.log()], 1)
         # The oldest age with that share; a hair is added for what rounding takes.
         age = (1 / (strengths * (_UNKNOWN + total)) - 1 + 1e-9).floor().clamp(-1, MOST_AGE)
         repeats = REPEAT_BOOST - torch.cat([torch.full_like(total, MOST_AGE), age], 1)
-        found = torch.cat([weighed, repeats], 1).cummax(1).values
-        return found if self.settings.repeats_first else found.float()
+        starts = torch.cat([ranked, repeats], 1).cummax(1).values
+        return starts if self.settings.repeats_first else starts.float()
 
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""
         relation = torch.from_numpy(queries.relation).to(self.device)
         candidate = candidate.to(self.device)
         with torch.no_grad():
-            found = self.reader_.read(queries, self.similar(queries), candidate)
-        features = found.features[:, :1]
+            candidates = self.reader_.read(queries, self.similar(queries), candidate)
+        features = candidates.features[:, :1]
         parts = self.evidence.contributions(features, relation)[:, 0].cpu()
         contributed = [
             {kind: float(row[columns_of(kind)].sum()) for kind in KINDS} for row in parts
         ]
-        return weighed_reasons(self.reader_.history, queries, candidate, contributed)
+        return ranker_reasons(self.reader_.history, queries, candidate, contributed)
 
     def similar(self, queries: Queries) -> Tensor | None:
         """(Q, E) log-softmax of the translation scores; None where there are no vectors."""
         if not self.settings.dimension:
             return None
         entity, relation = self.weights["entity"], self.weights["relation"]
-        who, asked = (
+        who, directed = (
             torch.from_numpy(column).to(self.device)
             for column in (queries.entity, queries.relation)
         )
-        scores = score_all(entity[who] + relation_vectors(relation, asked), entity)
+        scores = score_all(entity[who] + relation_vectors(relation, directed), entity)
         return torch.log_softmax(mask_query_entity(scores, who), 1)

@@ -157,7 +157,7 @@ def boost_repeats(logits: Tensor, link: Tensor, time: Tensor, share: Tensor) -> 
     Args:
         logits: (Q, E).
         link: (Q, E) last step of such a link, -1: never.
-        time: (Q,) asked.
+        time: (Q,) of the queries.
         share: (Q, E) of PageRank, 0..1.
 
     Returns:

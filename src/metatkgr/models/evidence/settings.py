@@ -1,4 +1,4 @@
-"""Every choice of the evidence model in one place."""
+"""The settings of the evidence model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EvidenceSettings(StartSettings):
     averaged."""
     prior: Weight = 0.15
     """Weight of the logarithm of PageRank that is added to what was learned: a product of two
-    opinions."""
+    experts."""
     without: str = ""
     """Kinds of evidence to leave out, with commas between them: contact, walks, peers, frequency,
     age."""

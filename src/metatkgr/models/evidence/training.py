@@ -38,7 +38,7 @@ __all__ = [
 
 _AT_ONCE = 256
 _OF_ONE_LINK = 3
-"""Questions about one link, at most."""
+"""Queries about one link, at most."""
 _SHRINK = 5.0
 """So many links without the other relation are added to each count."""
 
@@ -64,7 +64,7 @@ def relation_co_occurrence(known: VisibleFacts) -> Tensor:
 
 
 class ExampleSet(NamedTuple):
-    """Queries with answers, and what was visible when they were asked."""
+    """Queries with answers, and what is visible to them."""
 
     visible: VisibleFacts
     supports: Supports
@@ -89,18 +89,18 @@ class Examples(NamedTuple):
 def example_sets(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list[ExampleSet]:
     """All training examples, before their features are read."""
     generator = np.random.default_rng(seed)
-    found = [_of_queries(problem.train, settings.train_queries, settings, generator)]
+    sets = [_of_queries(problem.train, settings.train_queries, settings, generator)]
     if settings.earlier_queries:
         size = settings.earlier_queries
-        found.append(_of_queries(problem.earlier, size, settings, generator))
+        sets.append(_of_queries(problem.earlier, size, settings, generator))
     if settings.support_share:
         for visible, supports in _all_supports(problem):
-            found += _of_supports(visible, supports, settings, generator)
-    return [examples for examples in found if len(examples.queries)]
+            sets += _of_supports(visible, supports, settings, generator)
+    return [examples for examples in sets if len(examples.queries)]
 
 
 def _all_supports(problem: Problem) -> list[tuple[VisibleFacts, Supports]]:
-    """The supports of each split, and the public facts for questions about them.
+    """The supports of each split, and the public facts for queries about them.
 
     As in meta-test, the facts of entities that were new before are public by then.
     """
@@ -114,17 +114,17 @@ def _all_supports(problem: Problem) -> list[tuple[VisibleFacts, Supports]]:
 def _of_queries(
     tasks: Tasks, size: int, settings: EvidenceSettings, generator: np.random.Generator
 ) -> ExampleSet:
-    """Some queries: novel ones, or half of them where repeats have to be weighed too."""
+    """Some queries: novel ones, or half of them where repeats have to be ranked too."""
     novel = novel_answers(tasks) if len(tasks.answers) else np.zeros(0, bool)
     kinds = [np.flatnonzero(novel)]
     if not settings.repeats_first:
         kinds.append(np.flatnonzero(~novel))
-    asked = tasks.questions[tasks.answers.question]
+    queries = tasks.questions[tasks.answers.question]
     entities, answer = len(tasks.facts.entities), tasks.answers.answer
-    link = (asked.relation * entities + asked.entity) * entities + answer
+    link = (queries.relation * entities + queries.entity) * entities + answer
     few = [_few_of_each(generator.permutation(kind), link) for kind in kinds]
     picked = np.sort(np.concatenate([rows[: size // len(kinds)] for rows in few]))
-    return ExampleSet(tasks.visible, tasks.supports, asked[picked], answer[picked], 1.0)
+    return ExampleSet(tasks.visible, tasks.supports, queries[picked], answer[picked], 1.0)
 
 
 def _few_of_each(rows: IntArray, link: IntArray) -> IntArray:
@@ -142,28 +142,30 @@ def _of_supports(
     settings: EvidenceSettings,
     generator: np.random.Generator,
 ) -> list[ExampleSet]:
-    """Each support fact but an entity's first, by its place in the support."""
+    """Each support fact but an entity's first, by its ordinal in the support."""
     first = np.searchsorted(supports.entity, supports.entity)
-    place = np.arange(len(supports)) - first
-    found = []
-    for number in range(1, int(place.max(initial=0)) + 1):
-        before = Supports(*(column[place < number] for column in _columns(supports)))
-        rows = np.flatnonzero(place == number)
-        asked = Queries(supports.entity[rows], supports.relation[rows], supports.time[rows])
+    ordinal = np.arange(len(supports)) - first
+    sets = []
+    for number in range(1, int(ordinal.max(initial=0)) + 1):
+        before = Supports(*(column[ordinal < number] for column in _columns(supports)))
+        rows = np.flatnonzero(ordinal == number)
+        queries = Queries(supports.entity[rows], supports.relation[rows], supports.time[rows])
         answer = supports.other[rows]
         if settings.repeats_first:
-            novel = ~_linked(History(TemporalIndex.of(visible), before), asked, answer)
+            novel = ~_linked(History(TemporalIndex.of(visible), before), queries, answer)
             rows = np.flatnonzero(novel)
         else:
             rows = np.arange(len(rows))
         rows = np.sort(generator.permutation(rows)[: settings.support_queries])
-        found.append(ExampleSet(visible, before, asked[rows], answer[rows], settings.support_share))
-    return found
+        sets.append(
+            ExampleSet(visible, before, queries[rows], answer[rows], settings.support_share)
+        )
+    return sets
 
 
-def _linked(history: History, asked: Queries, answer: IntArray) -> npt.NDArray[np.bool_]:
+def _linked(history: History, queries: Queries, answer: IntArray) -> npt.NDArray[np.bool_]:
     """(Q,) whether e was visibly linked to the answer by r before."""
-    links = history.last_links(asked)
+    links = history.last_links(queries)
     known = (links.query * history.entities + links.candidate).numpy()
     return np.isin(np.arange(len(answer)) * history.entities + answer, known)
 
@@ -284,8 +286,8 @@ class RankerPhase:
             for column in (queries.entity, queries.relation)
         )
         cell = _cells(relation, entity, candidates.entity, len(self.problem.known.entities))
-        place = torch.searchsorted(self._known, cell).clamp(max=max(len(self._known) - 1, 0))
-        known: Tensor = self._known[place] == cell
+        position = torch.searchsorted(self._known, cell).clamp(max=max(len(self._known) - 1, 0))
+        known: Tensor = self._known[position] == cell
         return known
 
 

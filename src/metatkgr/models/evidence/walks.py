@@ -91,14 +91,14 @@ def peer_walks(
     follow = None if partners else back(own.relation)
     second = index.pairs.latest_links(own.target, follow, time[own.row], branches)
     second = second.kept(second.target != entity[own.row[second.row]])
-    question = own.row[second.row]
+    row = own.row[second.row]
     weight = weight[second.row] * second.shares(len(own.row))
     apart = _apart(own.kept(second.row), second)
-    follow = back(second.relation) if partners else relation[question]
+    follow = back(second.relation) if partners else relation[row]
     table = torch.zeros(2, len(entity) * index.entities, dtype=torch.float64, device=time.device)
-    room = torch.full_like(question, branches)
+    room = torch.full_like(row, branches)
     for rows in blocks_by_size(room, _LARGEST_EXPANSION):
-        now = time[question[rows]]
+        now = time[row[rows]]
         third = index.pairs.latest_links(second.target[rows], follow[rows], now, branches)
         before = second.row[rows][third.row]
         turned = third.target == own.target[before]
@@ -109,7 +109,7 @@ def peer_walks(
         share = weight[rows][third.row] * third.shares(len(now))
         gaps = (1 + apart[rows][third.row]) * (1 + _apart(second.kept(rows).kept(third.row), third))
         timed = share / gaps / (1 + (now[third.row] - third.last).clamp(min=0))
-        cell = question[rows][third.row] * index.entities + third.target
+        cell = row[rows][third.row] * index.entities + third.target
         table.scatter_add_(1, cell.expand(2, -1), torch.stack([share, timed]))
     shares = table.view(2, len(entity), -1).gather(2, chosen.expand(2, -1, -1)).float()
     return shares[0], shares[1]

@@ -68,7 +68,7 @@ class LinkReader:
 
     Args:
         index: the public facts.
-        supports: an entity's own are visible to it at any time, where asked for.
+        supports: an entity's own are visible to it at any time, where ``own`` says so.
         settings: sampler, budget and window.
         time: before which to look.
     """

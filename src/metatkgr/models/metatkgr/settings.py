@@ -1,4 +1,4 @@
-"""Every choice of MetaTKGR in one place, and the presets."""
+"""The settings of MetaTKGR, and the presets."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class MetaTKGRSettings(FewShotSettings):
     """Encoding of candidate answers at meta-test: 'shared' by all tasks, or 'exact': with each
     task's own adapted parameters, much slower."""
     answers_itself: bool = False
-    """Whether the asking entity may be its own answer, as in the text. It stands nearest to itself
+    """Whether the query entity may be its own answer, as in the text. It stands nearest to itself
     wherever a relation is short, and no published dataset but WIKI (79 of 662,282 facts) links an
     entity to itself."""
     patience: Amount = 5
