@@ -36,16 +36,16 @@ def ranking(work: Workload) -> list[Measurement]:
     facts = _dataset("YAGO", "world:200000", work.quick)
     tasks = Tasks.build(facts)
     generator = torch.Generator().manual_seed(_SCORE_SEED)
-    questions = min(200 if work.quick else 4000, len(tasks.questions))
-    answers = int(np.searchsorted(tasks.answers.question, questions))
-    asked = tasks.questions[:questions]
-    scores = torch.rand(questions, len(facts.entities), generator=generator)
-    question = torch.from_numpy(tasks.answers.question[:answers])
+    count = min(200 if work.quick else 4000, len(tasks.questions))
+    answers = int(np.searchsorted(tasks.answers.question, count))
+    queries = tasks.questions[:count]
+    scores = torch.rand(count, len(facts.entities), generator=generator)
+    query = torch.from_numpy(tasks.answers.question[:answers])
     answer = torch.from_numpy(tasks.answers.answer[:answers])
 
     def ours() -> list[torch.Tensor]:
-        tables = [true_answers(facts, asked, name) for name in FILTERS]
-        return filtered_ranks(scores, question, answer, tables)
+        tables = [true_answers(facts, queries, name) for name in FILTERS]
+        return filtered_ranks(scores, query, answer, tables)
 
     links = VisibleFacts.of(facts)
 
@@ -55,10 +55,10 @@ def ranking(work: Workload) -> list[Measurement]:
         for s, r, o in rows:
             known.setdefault((s, r), set()).add(o)
         ranks = []
-        for q, x in zip(question.tolist(), answer.tolist(), strict=True):
+        for q, x in zip(query.tolist(), answer.tolist(), strict=True):
             row = scores[q].clone()
             value = row[x].item()
-            row[list(known[int(asked.entity[q]), int(asked.relation[q])])] = -1.0
+            row[list(known[int(queries.entity[q]), int(queries.relation[q])])] = -1.0
             ranks.append(1 + int((row > value).sum()) + int((row == value).sum()) / 2)
         return ranks
 
@@ -87,15 +87,15 @@ def ranking(work: Workload) -> list[Measurement]:
         batch = 256
         hrt = torch.stack(
             [
-                torch.from_numpy(asked.entity)[question],
-                torch.from_numpy(asked.relation)[question],
+                torch.from_numpy(queries.entity)[query],
+                torch.from_numpy(queries.relation)[query],
                 answer,
             ],
             dim=1,
         )
         for begin in range(0, answers, batch):
             rows = hrt[begin : begin + batch]
-            part = scores[question[begin : begin + batch]]
+            part = scores[query[begin : begin + batch]]
             true = part.gather(1, rows[:, 2:3])
             positives, _ = create_sparse_positive_filter_(rows, distinct, filter_col=2)
             part = filter_scores_(part, positives)
@@ -103,10 +103,10 @@ def ranking(work: Workload) -> list[Measurement]:
             ranks += Ranks.from_scores(true, part).realistic.tolist()
         return ranks
 
-    theirs, found = best_time(pykeen, 1)
-    if not np.allclose(found, expected):
+    reference, reference_ranks = best_time(pykeen, 1)
+    if not np.allclose(reference_ranks, expected):
         raise AssertionError("pykeen and the loop disagree")
-    result.append(Measurement("filter and rank", "s", fast, theirs, "pykeen's evaluator", note))
+    result.append(Measurement("filter and rank", "s", fast, reference, "pykeen's evaluator", note))
     return result
 
 
@@ -129,7 +129,7 @@ def rules(work: Workload) -> list[Measurement]:
 
 @benchmark("memory")
 def memory(work: Workload) -> list[Measurement]:
-    """Peak memory of a whole evaluation, in a process of its own, beside one that only loads."""
+    """Peak memory of an evaluation, in a process of its own, beside one that only loads."""
     wiki = catalog.locate("WIKI") is not None and not work.quick
     data = "WIKI" if wiki else ("world:5000" if work.quick else "world:300000")
     evaluation = _peak_megabytes("evaluate", data, "--model", "recurrency", "--device", "cpu")

@@ -116,8 +116,8 @@ def measure(data: Path | str, count: int, examples: int) -> list[dict[str, Any]]
     with meter("observe a newcomer", count):
         forecaster.observe([("Ann Newcomer", facts.relations[0], other, last)])
     with meter("forecast for the newcomer", count):
-        found = forecaster.predict("Ann Newcomer", facts.relations[0], top=5)
-    assert len(found.forecasts) == 5
+        forecasts = forecaster.predict("Ann Newcomer", facts.relations[0], top=5)
+    assert len(forecasts.forecasts) == 5
     return meter.rows
 
 

@@ -34,11 +34,11 @@ def meta_step(work: Workload) -> list[Measurement]:
     fast, ours = best_time(
         _timed(lambda: _batched(encoder, parameters, batch), device), 1 + work.repeats
     )
-    slow, theirs = best_time(
+    slow, expected = best_time(
         _timed(lambda: _looped(encoder, parameters, batch), device), work.repeats
     )
     for key, gradient in ours.items():
-        if not torch.allclose(gradient, theirs[key], rtol=1e-3, atol=1e-5):
+        if not torch.allclose(gradient, expected[key], rtol=1e-3, atol=1e-5):
             raise AssertionError(f"the batched step and the loop disagree on {key}")
     size = f"d = {dimension}, {_NEIGHBOURS} neighbours, {_SUPPORTS} + {_QUERIES} facts, {device}"
     against = "a loop over tasks"
@@ -46,11 +46,11 @@ def meta_step(work: Workload) -> list[Measurement]:
     result = [Measurement("meta step", "s", fast, slow, against, note)]
     if device.type == "cuda" and not work.quick:
         many = _random_batch(_MANY, device)
-        whole, _ = best_time(
+        batched, _ = best_time(
             _timed(lambda: _batched(encoder, parameters, many), device), 1 + work.repeats
         )
         note = f"{_MANY:,} tasks at once, the loop over {tasks}; {size}"
-        each = Measurement("meta step per task", "s", whole / _MANY, slow / tasks, against, note)
+        each = Measurement("meta step per task", "s", batched / _MANY, slow / tasks, against, note)
         result.append(each)
     return result
 

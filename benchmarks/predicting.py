@@ -39,9 +39,9 @@ def _measured(name: str, facts: Facts, work: Workload) -> Measurement:
     for number, first in enumerate(rows):
         begin = time.perf_counter()
         forecaster.observe(first)
-        found = forecaster.predict(first[0][0], first[0][1], top=10)
+        forecasts = forecaster.predict(first[0][0], first[0][1], top=10)
         spent = time.perf_counter() - begin
-        sizes.append(len(found))
+        sizes.append(len(forecasts))
         if number >= 5:  # the first ones build the index and fit the calibration
             seconds.append(spent)
     last = rows[-1][0]

@@ -1,4 +1,4 @@
-"""How fast temporal neighbours are found: ours, the literal algorithm, and tgm-lib's buffers."""
+"""The speed of temporal neighbour sampling: ours, the literal algorithm, and tgm-lib's buffers."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ _LinksOf = Callable[[int], Iterator[_Link]]
 
 @benchmark("sample")
 def sampling(work: Workload) -> list[Measurement]:
-    """16 neighbours of every (entity, time) that is asked about, by each of the samplers."""
+    """16 neighbours of every (entity, time) of a query, by each of the samplers."""
     name = "YAGO" if catalog.locate("YAGO") and not work.quick else "world:200000"
     facts = sources.load("world:5000" if work.quick else name)
     tasks = Tasks.build(facts)
-    asked = np.stack([tasks.questions.entity, tasks.questions.time])
-    roots = torch.from_numpy(np.unique(asked, axis=1))
+    queried = np.stack([tasks.questions.entity, tasks.questions.time])
+    roots = torch.from_numpy(np.unique(queried, axis=1))
     building, index = best_time(lambda: TemporalIndex.of(tasks.visible), work.repeats)
     sampler = BreadthFirstSampler(index, tasks.supports, budget=_BUDGET)
-    seconds, found = best_time(lambda: sampler.sample(roots[0], roots[1]), work.repeats)
+    seconds, neighbours = best_time(lambda: sampler.sample(roots[0], roots[1]), work.repeats)
 
     literal = _Literal(tasks)
     generator = np.random.default_rng(0)
     some = generator.permutation(roots.shape[1])
-    scans = _time_literal(literal.scan, roots, found, some[: 5 if work.quick else 20])
-    loop = _time_literal(literal.look_up, roots, found, some[: 50 if work.quick else 1000])
+    scans = _time_literal(literal.scan, roots, neighbours, some[: 5 if work.quick else 20])
+    loop = _time_literal(literal.look_up, roots, neighbours, some[: 50 if work.quick else 1000])
 
-    total = int(found.mask.sum())
-    ours = seconds / len(found) * 1e6
+    total = int(neighbours.mask.sum())
+    ours = seconds / len(neighbours) * 1e6
     # Each neighbour is three numbers read and written; the search touches log2(D) keys per root.
-    floor = 2 * 24 * total + 8 * len(found) * max(len(index), 2).bit_length()
+    floor = 2 * 24 * total + 8 * len(neighbours) * max(len(index), 2).bit_length()
     note = (
-        f"{len(found):,} roots, {total:,} neighbours ({facts.name}), "
+        f"{len(neighbours):,} roots, {total:,} neighbours ({facts.name}), "
         f"{total / seconds / 1e6:.1f} million a second; floor: {floor / 1e6:.0f} MB moved"
     )
     what = f"sample {_BUDGET} neighbours, breadth first"
@@ -147,15 +147,15 @@ class _Literal:
 def _time_literal(
     search: Callable[[int, int], list[tuple[int, int, int]]],
     roots: Tensor,
-    found: Neighbours,
+    sampled: Neighbours,
     rows: np.ndarray,
 ) -> float:
     """Microseconds per root of a literal search over some roots; it must find what we found."""
     pairs = roots[:, rows].T.tolist()
     seconds, expected = best_time(lambda: [search(e, t) for e, t in pairs], 1)
-    table = torch.stack([found.entity, found.relation, found.time], 2)
+    table = torch.stack([sampled.entity, sampled.relation, sampled.time], 2)
     for row, neighbours in zip(rows.tolist(), expected, strict=True):
-        if [tuple(x) for x in table[row][found.mask[row]].tolist()] != neighbours:
+        if [tuple(x) for x in table[row][sampled.mask[row]].tolist()] != neighbours:
             raise AssertionError(f"the sampler and the literal algorithm disagree on root {row}")
     return seconds / len(rows) * 1e6
 
@@ -167,7 +167,7 @@ def _against_tgm(
 
     Its buffers know the state after the last update only. So there are two comparisons: all roots
     looked up after the last fact, in one batch and with nothing to update, its best case; and the
-    questions' own times, replayed step by step, against building our index and sampling. Where
+    queries' own times, replayed step by step, against building our index and sampling. Where
     both mean the same (the recent links, a root's own support not ahead of its time) the neighbours
     must be the same.
     """
@@ -213,19 +213,19 @@ def _against_tgm(
     filled = empty_buffers()
     step(filled, slice(0, len(time)), small[:0], end[:0])
     nothing = slice(0, 0)
-    spent, theirs = best_time(lambda: step(filled, nothing, small, end), work.repeats)
-    filled_time = spent, int((theirs[0] >= 0).sum())
+    spent, recent = best_time(lambda: step(filled, nothing, small, end), work.repeats)
+    filled_time = spent, int((recent[0] >= 0).sum())
     # A fact of an entity with itself is two links there and one here.
     selfish = torch.unique(source[source == target].long())
 
     def after_the_last(kind: type[Sampler]) -> tuple[float, int]:
         sampler = kind(index, tasks.supports, budget=_BUDGET)
-        seconds, found = best_time(lambda: sampler.sample(entity, end), work.repeats)
+        seconds, neighbours = best_time(lambda: sampler.sample(entity, end), work.repeats)
         if kind is RecentSampler:
-            _check_recent(found, *theirs, ~torch.isin(entity, selfish))
-        return seconds, int(found.mask.sum())
+            _check_recent(neighbours, *recent, ~torch.isin(entity, selfish))
+        return seconds, int(neighbours.mask.sum())
 
-    # Questions in time order, beside the facts of the same step; a step's facts come after them.
+    # Queries in time order, beside the facts of the same step; a step's facts come after them.
     moments = int(max(time[-1], roots[1].max())) + 1
     order = torch.argsort(roots[1], stable=True)
     when, who = roots[1][order], small[order]
@@ -237,9 +237,9 @@ def _against_tgm(
         for t in range(moments):
             at = slice(roots_at[t], roots_at[t + 1])
             facts = slice(facts_at[t], facts_at[t + 1])
-            found, _ = step(buffers, facts, who[at], when[at])
-            # Where nobody is asked about, the stand-in has no neighbour: it is never.
-            neighbours += int((found >= 0).sum())
+            looked_up, _ = step(buffers, facts, who[at], when[at])
+            # Where there is no query, the stand-in has no neighbour: it is never.
+            neighbours += int((looked_up >= 0).sum())
         return neighbours
 
     def from_the_facts(kind: type[Sampler]) -> tuple[float, int]:
@@ -247,8 +247,8 @@ def _against_tgm(
             sampler = kind(TemporalIndex.of(links), tasks.supports, budget=_BUDGET)
             return sampler.sample(roots[0], roots[1])
 
-        seconds, found = best_time(build_and_sample, work.repeats)
-        return seconds, int(found.mask.sum())
+        seconds, neighbours = best_time(build_and_sample, work.repeats)
+        return seconds, int(neighbours.mask.sum())
 
     replayed = best_time(replay, work.repeats)
     sampler = RecentSampler(index, tasks.supports, budget=_BUDGET)
@@ -264,34 +264,34 @@ def _against_tgm(
         Measurement(
             f"sample {what}",
             "ns/neighbour",
-            mine[0] / max(mine[1], 1) * 1e9,
+            own[0] / max(own[1], 1) * 1e9,
             other[0] / max(other[1], 1) * 1e9,
             f"tgm-lib's {against}",
-            f"{len(entity):,} roots; ours {mine[1]:,} neighbours, theirs {other[1]:,}",
+            f"{len(entity):,} roots; ours {own[1]:,} neighbours, theirs {other[1]:,}",
         )
-        for what, against, mine, other in rows
+        for what, against, own, other in rows
     ]
 
 
-def _check_recent(found: Neighbours, entity: Tensor, time: Tensor, rows: Tensor) -> None:
+def _check_recent(sampled: Neighbours, entity: Tensor, time: Tensor, rows: Tensor) -> None:
     """Both must have found the same links; at a cut through links of one time, of the same time.
 
     Args:
-        found: ours.
+        sampled: by our sampler.
         entity: (Q, b) tgm-lib's neighbours, -1 where none.
         time: (Q, b) the times of these.
         rows: (Q,) the roots to compare.
     """
     times = (
         torch.where(mask, when, -1)[rows].sort(1).values
-        for mask, when in ((found.mask, found.time), (entity >= 0, time))
+        for mask, when in ((sampled.mask, sampled.time), (entity >= 0, time))
     )
-    size = int(found.entity.max()) + 2
-    few = rows & ~found.mask.all(1)
+    size = int(sampled.entity.max()) + 2
+    few = rows & ~sampled.mask.all(1)
     links = (
         torch.where(mask, when * size + who, -1)[few].sort(1).values
         for mask, when, who in (
-            (found.mask, found.time, found.entity),
+            (sampled.mask, sampled.time, sampled.entity),
             (entity >= 0, time, entity.long()),
         )
     )

@@ -80,17 +80,17 @@ def measure(
     """
     results = []
     for size in sizes:
-        place = folder / f"world-{size}"
-        place.mkdir(parents=True, exist_ok=True)
-        files = [place / f"{part}.json" for part in PARTS]
+        subfolder = folder / f"world-{size}"
+        subfolder.mkdir(parents=True, exist_ok=True)
+        files = [subfolder / f"{part}.json" for part in PARTS]
         if not all(file.is_file() for file in files):
-            _in_a_process(place, size, progress)
+            _in_a_process(subfolder, size, progress)
         results += [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return results
 
 
-def _in_a_process(place: Path, size: int, progress: Callable[[str], None] | None) -> None:
-    words = [sys.executable, "-m", "benchmarks.scale_process", str(place.absolute()), str(size)]
+def _in_a_process(subfolder: Path, size: int, progress: Callable[[str], None] | None) -> None:
+    words = [sys.executable, "-m", "benchmarks.scale_process", str(subfolder.absolute()), str(size)]
     # One thread: on a machine that does anything else besides, threads wait for each other.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (
@@ -134,26 +134,28 @@ def summary(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each part how it grows, and why.
 
     The exponent is of the processor time of the whole graph where a part deals with every fact
-    (ingest, index), and of one neighbour, fact, task, question or newcomer where it does not.
+    (ingest, index), and of one neighbour, fact, task, query or newcomer where it does not.
     """
     rows = []
     for part in dict.fromkeys(row["part"] for row in results):
-        mine = sorted((row for row in results if row["part"] == part), key=lambda row: row["facts"])
-        sizes = [row["facts"] for row in mine]
-        each = [row["cpu_seconds"] / row["units"] for row in mine]
-        whole = all(row["units"] == row["facts"] for row in mine)
-        exponent = growth(sizes, [row["cpu_seconds"] for row in mine] if whole else each)
+        measured = sorted(
+            (row for row in results if row["part"] == part), key=lambda row: row["facts"]
+        )
+        sizes = [row["facts"] for row in measured]
+        each = [row["cpu_seconds"] / row["units"] for row in measured]
+        of_graph = all(row["units"] == row["facts"] for row in measured)
+        exponent = growth(sizes, [row["cpu_seconds"] for row in measured] if of_graph else each)
         rows.append(
             {
                 "part": part,
-                "unit": mine[0]["unit"],
-                "of": "the whole graph" if whole else f"one {mine[0]['unit']}",
+                "unit": measured[0]["unit"],
+                "of": "the whole graph" if of_graph else f"one {measured[0]['unit']}",
                 "exponent": exponent,
                 "growth": _named(exponent),
                 "why": EXPLAINED[part],
                 "facts": sizes,
                 "cpu_seconds_per_unit": each,
-                "peak_megabytes": [row["peak_megabytes"] for row in mine],
+                "peak_megabytes": [row["peak_megabytes"] for row in measured],
             }
         )
     return rows

@@ -84,10 +84,10 @@ def _ingest(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 @_part("index")
 def _index(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     """The last part of ``ingest`` once more, alone."""
-    place = folder / _STORE
-    manifest = replace(FactFolder(place).manifest, index=None)
+    store = folder / _STORE
+    manifest = replace(FactFolder(store).manifest, index=None)
     with clock, TemporaryDirectory(dir=folder) as work, Engine(Path(work), 1 << 20) as engine:
-        write_index(engine, place, manifest, 0)
+        write_index(engine, store, manifest, 0)
     return facts, "fact"
 
 
@@ -98,7 +98,7 @@ def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
     index = TemporalIndex.of(VisibleFacts.of(store.facts()))
     sampler = BreadthFirstSampler(index, _NOBODY, budget=_BUDGET)
     generator = torch.Generator().manual_seed(0)
-    found = 0
+    total = 0
     for number in range(40):
         subject, _, other, when = _drawn(store, 2048, generator)
         entity, moment = torch.cat([subject, other]), torch.cat([when, when])
@@ -107,8 +107,8 @@ def _sample(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
             continue
         with clock:
             neighbours = sampler.sample(entity, moment)
-        found += int(neighbours.mask.sum())
-    return found, "neighbour"
+        total += int(neighbours.mask.sum())
+    return total, "neighbour"
 
 
 @_part("step, MetaTKGR")
@@ -149,7 +149,7 @@ def _meta_step(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 
 @_part("evaluate")
 def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
-    """64 questions: all entities scored by translation, both filters."""
+    """64 queries: all entities scored by translation, both filters."""
     store = FactFolder(folder / _STORE)
     facts_, tables = store.facts(), _tables(store)
     generator = torch.Generator().manual_seed(0)
@@ -158,8 +158,8 @@ def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
         vector = relation_vectors(tables["relation"], relation)
         points = tables["entity"][entity] + vector
         with clock if number else Clock():
-            asked = Queries(entity.numpy(), relation.numpy(), when.numpy())
-            filters = [true_answers(facts_, asked, name) for name in FILTERS]
+            queries = Queries(entity.numpy(), relation.numpy(), when.numpy())
+            filters = [true_answers(facts_, queries, name) for name in FILTERS]
             scores = score_all(points, tables["entity"])
             filtered_ranks(scores, torch.arange(len(entity)), answer, filters)
     return 64, "question"
@@ -167,7 +167,7 @@ def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
 
 @_part("predict")
 def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
-    """Newcomers with 3 facts: append them, place them, read around them, rank all entities."""
+    """Newcomers with 3 facts: append them, embed them, read around them, rank all entities."""
     store = FactFolder(folder / _STORE)
     graph, tables = LiveGraph(store.facts()), _tables(store)
     known, now = len(store.entities), store.steps - 1
@@ -181,9 +181,9 @@ def _predict(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
             graph.add([f"newcomer {number}"], [(new, r, o, now) for r, o in set(pairs)])
             sampler = BreadthFirstSampler(graph.snapshot().index, _NOBODY, budget=_BUDGET)
             vector = relation_vectors(tables["relation"], relation)
-            place = (tables["entity"][other] - vector).mean(0)
+            embedding = (tables["entity"][other] - vector).mean(0)
             sampler.sample(torch.tensor([new]), torch.tensor([now + 1]), own=False)
-            score_all(place[None] + vector[:1], tables["entity"]).topk(min(10, known))
+            score_all(embedding[None] + vector[:1], tables["entity"]).topk(min(10, known))
     return newcomers, "newcomer"
 
 

@@ -17,12 +17,12 @@ from metatkgr.models.trainable import WHOLE, Phase
 __all__ = ["snapshot_models"]
 
 _SAMPLE = 64
-"""Questions that the loop answers; its time for an epoch follows from them."""
+"""Queries that the loop answers; its time for an epoch follows from them."""
 
 
 @benchmark("snapshot-models")
 def snapshot_models(work: Workload) -> list[Measurement]:
-    """Loss and gradient of a whole epoch, all windows and histories of a batch at once."""
+    """Loss and gradient of an epoch, all windows and histories of a batch at once."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts, dimension = (1000, 8) if work.quick else (10_000, 128)
     problem = Problem.of(simulate(facts=facts, seed=1), shots=3)
@@ -54,7 +54,7 @@ def _regcn(
 def _renet(
     problem: Problem, work: Workload, dimension: int, device: torch.device, size: str
 ) -> Measurement:
-    """Histories of a whole batch, against one question after another."""
+    """Histories of a batch at once, against one query after another."""
     settings = RENETSettings(dimension=dimension, dropout=0.0)
     model = RENET(settings, device=device)
     _build(model, problem)
@@ -63,9 +63,9 @@ def _renet(
     single = list(torch.split(batches[0][:_SAMPLE], 1))
     fast, _ = best_time(_pass(phase, batches, device), work.repeats)
     slow, _ = best_time(_pass(phase, single, device), work.repeats)
-    whole = slow / len(single) * len(problem.known)
+    epoch = slow / len(single) * len(problem.known)
     note = f"the loop was timed on {len(single)} questions; {size}"
-    return Measurement("epoch of RE-NET", "s", fast, whole, "a loop over questions", note)
+    return Measurement("epoch of RE-NET", "s", fast, epoch, "a loop over questions", note)
 
 
 def _build(model: REGCN | RENET, problem: Problem) -> None:
@@ -76,9 +76,9 @@ def _build(model: REGCN | RENET, problem: Problem) -> None:
 def _steps_of(batch: StepBatch) -> list[StepBatch]:
     """The same facts, each step by itself."""
     return [
-        StepBatch(batch.time[row : row + 1], mine.new_zeros(len(mine)), batch.fact[mine])
+        StepBatch(batch.time[row : row + 1], facts.new_zeros(len(facts)), batch.fact[facts])
         for row in range(len(batch.time))
-        for mine in [(batch.step == row).nonzero().squeeze(1)]
+        for facts in [(batch.step == row).nonzero().squeeze(1)]
     ]
 
 

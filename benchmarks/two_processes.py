@@ -50,7 +50,7 @@ def two_processes(work: Workload) -> list[Measurement]:
             for count in runs:
                 runs[count].append(_train(plan, count))
         seconds, cpu = (
-            {count: min(getattr(run, what) for run in found) for count, found in runs.items()}
+            {count: min(getattr(run, what) for run in timed) for count, timed in runs.items()}
             for what in ("seconds", "cpu")
         )
         one, two = runs[1][-1].loss, runs[2][-1].loss
@@ -87,12 +87,14 @@ def _train(plan: dict[str, Any], count: int) -> _Best:
         )
         for number in range(count)
     ]
-    told = [process.communicate()[0] for process in crew]
+    outputs = [process.communicate()[0] for process in crew]
     if any(process.returncode for process in crew):
         raise RuntimeError("a process of the benchmark failed; what went wrong is told above")
-    epochs = [json.loads(text) for text in told]  # by process, then by epoch
-    seconds = [max(values) for values in zip(*(mine["seconds"] for mine in epochs), strict=True)]
-    cpu = [max(values) for values in zip(*(mine["cpu"] for mine in epochs), strict=True)]
+    epochs = [json.loads(text) for text in outputs]  # by process, then by epoch
+    seconds = [
+        max(values) for values in zip(*(process["seconds"] for process in epochs), strict=True)
+    ]
+    cpu = [max(values) for values in zip(*(process["cpu"] for process in epochs), strict=True)]
     return _Best(min(seconds), min(cpu), epochs[0]["loss"])
 
 

@@ -27,21 +27,21 @@ def weighing(work: Workload) -> list[Measurement]:
     weights = initial_weights(settings, _RELATIONS, generator)
     weights["outer"].normal_(generator=generator)
     ranker = Ranker(weights)
-    questions = 16 if work.quick else settings.batch_size
-    examples = _random_examples(questions, generator)
+    queries = 16 if work.quick else settings.batch_size
+    examples = _random_examples(queries, generator)
 
     def step(loss: Callable[[Ranker, Examples], Tensor]) -> tuple[Tensor, ...]:
         return torch.autograd.grad(loss(ranker, examples), list(ranker.parameters()))
 
     fast, ours = best_time(lambda: step(answer_loss), 1 + work.repeats)
-    slow, theirs = best_time(lambda: step(_padded_loss), 1 + work.repeats)
-    for mine, other in zip(ours, theirs, strict=True):
-        if not torch.allclose(mine, other, rtol=1e-3, atol=1e-5):
+    slow, padded = best_time(lambda: step(_padded_loss), 1 + work.repeats)
+    for gradient, reference in zip(ours, padded, strict=True):
+        if not torch.allclose(gradient, reference, rtol=1e-3, atol=1e-5):
             raise AssertionError("the step and the one with padding disagree")
     rows = int(examples.mask[examples.weight > 0].sum())
     least = 6 * rows * settings.members * settings.hidden * len(FEATURES)
     note = (
-        f"{questions} questions, {_CANDIDATES} candidates, {len(FEATURES)} features, "
+        f"{queries} questions, {_CANDIDATES} candidates, {len(FEATURES)} features, "
         f"{settings.members} members with {settings.hidden} hidden; gradients equal; floor: "
         f"{least / 1e9:.1f} billion operations"
     )
@@ -49,15 +49,15 @@ def weighing(work: Workload) -> list[Measurement]:
     return [Measurement("a step of weighing evidence", "s", fast, slow, against, note)]
 
 
-def _random_examples(questions: int, generator: torch.Generator) -> Examples:
-    shape = (questions, _CANDIDATES)
+def _random_examples(queries: int, generator: torch.Generator) -> Examples:
+    shape = (queries, _CANDIDATES)
     mask = torch.rand(shape, generator=generator) < _COUNTING
     mask[:, 0] = True
     return Examples(
         torch.randn(*shape, len(FEATURES), generator=generator),
         mask,
-        torch.randint(_RELATIONS, (questions,), generator=generator),
-        (torch.rand(questions, generator=generator) < _COUNTING).float(),
+        torch.randint(_RELATIONS, (queries,), generator=generator),
+        (torch.rand(queries, generator=generator) < _COUNTING).float(),
     )
 
 

@@ -46,14 +46,14 @@ def collect(records: Iterable[Record], results: Path) -> list[Path]:
         if not record.cell.tiny:
             dataset, _, name = record.cell.name.partition("/")
             by_file[results / "cells" / dataset / f"{record.cell.model}.json"][name] = record
-    for path, found in by_file.items():
+    for path, by_name in by_file.items():
         counts: dict[str, str] = {}
         if path.exists():
             counts = dict(_counts(read_json(path)))
             for record in collected(path):
-                found.setdefault(record.cell.name.partition("/")[2], record)
+                by_name.setdefault(record.cell.name.partition("/")[2], record)
         lines = []
-        for _, record in sorted(found.items()):
+        for _, record in sorted(by_name.items()):
             result = _needed(record)
             if "queries" in (per_entity := dict(result.get("per_entity") or {})):
                 counts[_tasks_of(record.cell)] = per_entity.pop("queries")

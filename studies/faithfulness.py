@@ -1,8 +1,8 @@
-"""Are the reasons of forecasts reasons? Without its evidence, a forecast must fall.
+"""Faithfulness of explanations, a deletion test: without its evidence, a forecast must fall.
 
 ``python -m studies.faithfulness RUN`` prints a table for a trained run, over newcomers of
-meta-test. The facts of a forecast's first reason are removed, or as many random visible facts, or
-as many near at hand; learned vectors stay, all else follows from the facts that are left.
+meta-test. The facts of a forecast's first explanation are removed, or as many random visible facts,
+or as many near at hand; learned vectors stay, all else follows from the facts that are left.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models.base import Model
 from metatkgr.training.runs import load_run
 
-__all__ = ["Asked", "Falls", "falls", "falls_of_model", "main", "new_entity_rows"]
+__all__ = ["Falls", "Query", "falls", "falls_of_model", "main", "new_entity_rows"]
 
-Asked = tuple[str, str, int]
-"""Subject, relation and step of a question."""
+Query = tuple[str, str, int]
+"""Subject, relation and step."""
 
 
 @dataclass
@@ -37,62 +37,62 @@ class Falls:
     """How much forecasts fall without some visible facts."""
 
     own: list[float]
-    """Without the facts of the first reason."""
+    """Without the facts of the first explanation."""
     random: list[float]
     """Without as many other visible facts."""
     near: list[float]
-    """Without as many near at hand: reasons for the question's other forecasts, and what else its
+    """Without as many near at hand: explanations of the query's other forecasts, and what else its
     entity did."""
     unexplained: int
-    """Forecasts without a fact as a reason."""
+    """Forecasts without a fact as an explanation."""
 
 
 def falls(
     make: Callable[[Facts], Forecaster],
-    height: Callable[[Forecaster, Asked, Forecast], float],
+    height: Callable[[Forecaster, Query, Forecast], float],
     facts: Facts,
     rows: Iterable[int],
-    place: int,
+    rank: int,
 ) -> Falls:
-    """Remove evidence of the forecast at a place of the list, question by question.
+    """The deletion test of one forecast of each query: how far it falls without its evidence.
 
     Args:
         make: a forecaster over facts.
         height: how well a forecast stands.
-        facts: the whole graph.
-        rows: facts whose subject, relation and time are asked about.
-        place: 0 for the best forecast.
+        facts: of the full graph.
+        rows: facts whose subject, relation and time make the queries.
+        rank: of the forecast in the list; 0 for the best.
     """
     row_of = {FactView(*facts.describe(row)): row for row in range(len(facts))}
     generator = np.random.default_rng(0)
-    whole, result = make(facts), Falls([], [], [], 0)
+    forecaster, result = make(facts), Falls([], [], [], 0)
     for row in rows:
         subject, relation, _, _ = facts.describe(row)
-        asked = (subject, relation, int(facts.time[row]))
-        found = whole.predict(asked[0], asked[1], at=asked[2], top=10, explain=True)
-        forecast = found[place]
+        query = (subject, relation, int(facts.time[row]))
+        forecasts = forecaster.predict(query[0], query[1], at=query[2], top=10, explain=True)
+        forecast = forecasts[rank]
         if not forecast.reasons or not forecast.reasons[0].facts:
             result.unexplained += 1
             continue
         evidence = [row_of[fact] for fact in forecast.reasons[0].facts]
-        visible = np.setdiff1d(np.flatnonzero(facts.time < asked[2]), evidence)
+        visible = np.setdiff1d(np.flatnonzero(facts.time < query[2]), evidence)
         others = generator.choice(visible, len(evidence), replace=False)
         about = (facts.subject == facts.subject[row]) | (facts.object == facts.subject[row])
         near = {
-            row_of[fact] for other in found for reason in other.reasons for fact in reason.facts
+            row_of[fact] for other in forecasts for reason in other.reasons for fact in reason.facts
         }
-        near |= set(np.flatnonzero(about & (facts.time < asked[2])).tolist())
+        near |= set(np.flatnonzero(about & (facts.time < query[2])).tolist())
         pool = np.array(sorted(near - set(evidence)), np.int64)
         close = generator.choice(pool, min(len(evidence), len(pool)), replace=False)
-        before = height(whole, asked, forecast)
+        before = height(forecaster, query, forecast)
         removals = ((evidence, result.own), (others, result.random), (close, result.near))
         for removed, values in removals:
             kept = np.setdiff1d(np.arange(len(facts)), removed)
-            values.append(before - height(make(facts.select(kept)), asked, forecast))
+            values.append(before - height(make(facts.select(kept)), query, forecast))
     return result
 
 
-def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], place: int) -> Falls:
+def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], rank: int) -> Falls:
     """The same for a model whose scores are logits, by log-probability.
 
     What moves it may leave a rank as it is; and calibrated probabilities are rounded to grades.
@@ -102,14 +102,14 @@ def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], place: 
         # A forecaster takes its model over.
         return Forecaster.of(deepcopy(model), some, calibration=Calibration("softmax"))
 
-    def log_probability(forecaster: Forecaster, asked: Asked, forecast: Forecast) -> float:
+    def log_probability(forecaster: Forecaster, query: Query, forecast: Forecast) -> float:
         find = facts.entities.id
-        forecaster._engine.show(forecaster._graph.snapshot(), find(asked[0]))
-        columns = (find(asked[0]), facts.relations.id(asked[1]), asked[2])
+        forecaster._engine.show(forecaster._graph.snapshot(), find(query[0]))
+        columns = (find(query[0]), facts.relations.id(query[1]), query[2])
         scores = forecaster.model.score(Queries(*(np.array([value]) for value in columns)))
         return float(torch.log_softmax(scores.double(), 1)[0, find(forecast.entity)])
 
-    return falls(make, log_probability, facts, rows, place)
+    return falls(make, log_probability, facts, rows, rank)
 
 
 def new_entity_rows(facts: Facts, most: int, seed: int = 0) -> list[int]:
@@ -129,12 +129,12 @@ def main(folder: str, most: int = 60) -> str:
         " falls: reason / near | falls more than near |",
         "|---|---|---|---|---|",
     ]
-    for place, name in ((0, "first forecast"), (2, "third forecast")):
-        found = falls_of_model(run.model, run.facts, rows, place)
-        if not found.own:
+    for rank, name in ((0, "first forecast"), (2, "third forecast")):
+        measured = falls_of_model(run.model, run.facts, rows, rank)
+        if not measured.own:
             lines.append(f"| {name} | 0 % | – | – | – |")
             continue
-        own, random, near = map(np.array, (found.own, found.random, found.near))
+        own, random, near = map(np.array, (measured.own, measured.random, measured.near))
         lines.append(
             f"| {name} | {len(own) / len(rows):.0%} | {own.mean():.3f} / {random.mean():.3f} / "
             f"{near.mean():.3f} | {np.mean(own > 0):.0%} / {np.mean(near > 0):.0%} | "

@@ -35,7 +35,7 @@ class Movement:
     moved: dict[str, float]
     """Of each ``encoder.*`` parameter: ‖φ_e - φ‖ / ‖φ‖, the mean over tasks."""
     mrr: float | None
-    """Static filter, all questions."""
+    """Static filter, all queries."""
     novel: float | None
     """Static filter, novel ones."""
 
@@ -51,19 +51,19 @@ def inner_step(
 
     Args:
         model: trained.
-        tasks: whose questions are asked.
+        tasks: whose queries are ranked.
         steps: pairs of η and a number of steps.
         entities: the movement is averaged over so many of the tasks.
     """
     usual = model.settings
-    found = []
+    movements = []
     for rate, count in steps:
         # A rate of nothing is no setting; no step at all is.
         model.settings = dataclasses.replace(
             usual, inner_rate=rate or usual.inner_rate, inner_steps=count
         )
         evaluation = evaluate(model, tasks)
-        found.append(
+        movements.append(
             Movement(
                 rate,
                 count,
@@ -73,7 +73,7 @@ def inner_step(
             )
         )
     model.settings = usual
-    return found
+    return movements
 
 
 @torch.no_grad()
@@ -95,14 +95,14 @@ def main(folder: str, most: int = 1500) -> str:
     run = load_run(Path(folder))
     if not isinstance(run.model, MetaTKGR):
         raise SettingsError(f"{folder} is a run of {run.config.model}, which has no inner step")
-    whole = Tasks.build(
+    tasks = Tasks.build(
         run.facts,
         shots=run.config.shots,
         visibility=run.config.visibility,
         split="meta-validation",
     )
     rows = ["| η, steps | furthest moved | MRR | novel |", "|---|---|---|---|"]
-    for one in inner_step(run.model, whole.sample(most)):
+    for one in inner_step(run.model, tasks.sample(most)):
         name, far = max(one.moved.items(), key=lambda item: item[1])
         rows.append(
             f"| {one.rate:g}, {one.steps} | {name} {far:.0e} | "

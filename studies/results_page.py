@@ -57,18 +57,18 @@ def page_of(folder: Path, results: Results) -> str:
 
 def read_searches(folder: Path) -> list[dict[str, Any]]:
     """The searches below ``folder/tuning``, each as ``metatkgr tune --json FILE`` writes it."""
-    told = "a search: write it with metatkgr tune --json"
-    return _read(folder / "tuning", lambda content: isinstance(content.get("all"), list), told)
+    what = "a search: write it with metatkgr tune --json"
+    return _read(folder / "tuning", lambda content: isinstance(content.get("all"), list), what)
 
 
 def search_section(searches: Sequence[dict[str, Any]]) -> list[str]:
     """What a search for settings gained, by model and dataset; nothing without searches."""
     if not searches:
         return []
-    by_cell = {(found["model"], found["dataset"]): found for found in searches}
-    datasets = in_papers_order(found["dataset"] for found in searches)
+    by_cell = {(search["model"], search["dataset"]): search for search in searches}
+    datasets = in_papers_order(search["dataset"] for search in searches)
     rows = pivot(
-        sorted({Row(found["model"]) for found in searches}, key=row_order),
+        sorted({Row(search["model"]) for search in searches}, key=row_order),
         datasets,
         lambda row, dataset: _search_cell(by_cell.get((row.model, dataset))),
     )
@@ -85,13 +85,13 @@ def search_section(searches: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _search_cell(found: dict[str, Any] | None) -> str:
-    if found is None or found["best"] is None:
+def _search_cell(search: dict[str, Any] | None) -> str:
+    if search is None or search["best"] is None:
         return MISSING
-    first = next(trial for trial in found["all"] if trial["trial"] == 0)
-    tried = sum(count for state, count in found["trials"].items() if state != "failed")
+    first = next(trial for trial in search["all"] if trial["trial"] == 0)
+    tried = sum(count for state, count in search["trials"].items() if state != "failed")
     before = first["mrr"] if first["state"] == "complete" else None
-    return f"{number(before)} to {number(found['best']['mrr'])} ({tried})"
+    return f"{number(before)} to {number(search['best']['mrr'])} ({tried})"
 
 
 def read_timings(folder: Path) -> list[dict[str, Any]]:
@@ -101,8 +101,8 @@ def read_timings(folder: Path) -> list[dict[str, Any]]:
     beside them (``metatkgr reproduce 3-shot --models … --workers N``, then ``python -m
     studies.variants OUT/cells --out FILE``): those of one file ran side by side.
     """
-    told = "times of trainings: write it with python -m studies.variants CELLS --out FILE"
-    files = _read(folder / "timings", _is_timings, told)
+    what = "times of trainings: write it with python -m studies.variants CELLS --out FILE"
+    files = _read(folder / "timings", _is_timings, what)
     return [
         run | {"beside": len(content["variants"]) - 1}
         for content in files
@@ -124,13 +124,13 @@ def _read(
     folder: Path, is_one: Callable[[dict[str, Any]], bool], what: str
 ) -> list[dict[str, Any]]:
     """The objects of the files in a folder."""
-    found = []
+    contents = []
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if not isinstance(content, dict) or not is_one(content):
             raise DataError(f"{path} does not hold {what}")
-        found.append(content)
-    return found
+        contents.append(content)
+    return contents
 
 
 def times_section(results: Results, timings: Sequence[dict[str, Any]]) -> list[str]:

@@ -18,7 +18,7 @@ from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.published import METRICS
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import read_records
-from metatkgr.experiments.sections.tables import table
+from metatkgr.experiments.sections.tables import number, table
 from metatkgr.files import write_json
 
 __all__ = ["summary", "variant_rows"]
@@ -37,8 +37,8 @@ def summary(record: Record) -> dict[str, Any]:
         "hardware": record.hardware,
         "version": record.versions["metatkgr"],
         **{
-            name: {metric: found["all"][metric] for metric in METRICS}
-            for name, found in record.result["metrics"].items()
+            name: {metric: subsets["all"][metric] for metric in METRICS}
+            for name, subsets in record.result["metrics"].items()
         },
     }
 
@@ -55,8 +55,8 @@ def variant_rows(runs: Iterable[dict[str, Any]]) -> list[list[str]]:
                 f"{run['dataset']}, {run['shots']}-shot",
                 f"`{name.row.plain.replace(',', '')}`",
                 str(run["seed"]),
-                "–" if validation is None else _short(validation),
-                " / ".join(_short(run["static"][metric]) for metric in METRICS),
+                "–" if validation is None else number(validation),
+                " / ".join(number(run["static"][metric]) for metric in METRICS),
             ]
         )
     return rows
@@ -64,10 +64,6 @@ def variant_rows(runs: Iterable[dict[str, Any]]) -> list[list[str]]:
 
 def _how(run: dict[str, Any]) -> dict[str, Any]:
     return {"preset": run["preset"], "settings": run["settings"]}
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
 
 
 def _main(words: Sequence[str] | None = None) -> None:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> str:
     measuring.add_argument("--device", default="cpu")
     chosen = parser.parse_args(arguments)
     if chosen.task == "measure":
-        found = measure(
+        content = measure(
             chosen.graph,
             chosen.out,
             models=chosen.models,
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> str:
             seeds=chosen.seeds,
             device=chosen.device,
         )
-        return table(found)
+        return table(content)
     rows = GRAPHS[chosen.task](chosen.package)
     if not rows:
         raise DataError(f"{chosen.package} holds no fact of {chosen.task}")

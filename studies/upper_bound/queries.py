@@ -20,7 +20,7 @@ from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import relation_co_occurrence
 from metatkgr.training.loop import train
 
-__all__ = ["POINTERS", "Asked", "Novel", "draw_novel", "read_evidence"]
+__all__ = ["POINTERS", "Novel", "NovelEvidence", "draw_novel", "read_evidence"]
 
 POINTERS = {
     "seen": "the answer occurs in a visible fact before the question",
@@ -56,8 +56,8 @@ class Novel:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """The same as numbers; the answer is the first candidate."""
+class NovelEvidence:
+    """The features of the candidates of novel queries; the gold answer is the first candidate."""
 
     entity: IntArray
     """(N,) e."""
@@ -67,7 +67,7 @@ class Asked:
     """(N,) directed."""
     features: Tensor
     """(N, C, F)."""
-    rivals: Tensor
+    mask: Tensor
     """(N, C) bool: the candidates that count, without other true answers (static filter)."""
     reached: Tensor
     """(N,) bool: whether the answer would be a candidate if one did not know it."""
@@ -78,39 +78,39 @@ class Asked:
 def draw_novel(tasks: Tasks, most: int, seed: int = 0) -> Novel:
     """Novel answers of the tasks, at most three of one link and ``most`` in all.
 
-    A link is asked about year after year; what is left out is made up for by weights.
+    A link is queried year after year; what is left out is made up for by weights.
     """
     novel = novel_answers(tasks)
     rows = np.flatnonzero(novel)
-    asked = tasks.questions[tasks.answers.question]
+    queries = tasks.questions[tasks.answers.question]
     entities, answer = len(tasks.facts.entities), tasks.answers.answer
-    link = ((asked.relation * entities + asked.entity) * entities + answer)[rows]
+    link = ((queries.relation * entities + queries.entity) * entities + answer)[rows]
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(rows))
     order = order[np.argsort(link[order], kind="stable")]
     ordered = link[order]
-    place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    nth = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     count = np.searchsorted(ordered, ordered, side="right") - np.searchsorted(ordered, ordered)
-    kept = np.flatnonzero(place < _OF_ONE_LINK)
+    kept = np.flatnonzero(nth < _OF_ONE_LINK)
     chosen = np.sort(generator.permutation(kept)[:most])
     weight = (count / np.minimum(count, _OF_ONE_LINK))[chosen] * len(kept) / max(len(chosen), 1)
     picked = rows[order[chosen]]
     # By time, so that neighbours share their walks.
-    by_time = np.lexsort([asked.entity[picked], asked.relation[picked], asked.time[picked]])
+    by_time = np.lexsort([queries.entity[picked], queries.relation[picked], queries.time[picked]])
     picked, weight = picked[by_time], weight[by_time]
-    return Novel(asked[picked], answer[picked], weight, float(novel.mean()))
+    return Novel(queries[picked], answer[picked], weight, float(novel.mean()))
 
 
 @torch.no_grad()
 def read_evidence(
     tasks: Tasks, problem: Problem, novel: Novel, settings: EvidenceSettings, device: torch.device
-) -> Asked:
-    """What is visible of each question's candidates and of its answer.
+) -> NovelEvidence:
+    """What is visible of each query's candidates and of its gold answer.
 
     Args:
         tasks: of meta-test.
         problem: the training problem of the same facts.
-        novel: questions of these tasks.
+        novel: queries of these tasks.
         settings: how many candidates; whether there are vectors, which are learned first.
         device: where to compute.
     """
@@ -135,14 +135,14 @@ def read_evidence(
             torch.from_numpy(np.ascontiguousarray(column)).to(device)
             for column in (queries.relation, queries.time, novel.answer[rows], queries.entity)
         )
-        found = reader.read(queries, model.similar(queries), answer)
+        candidates = reader.read(queries, model.similar(queries), answer)
         row, dropped = _other_true(true, rows, answer)
         table = torch.zeros(len(queries), reader.entities, dtype=torch.bool, device=device)
         table[row, dropped] = True
-        rivals = found.mask & ~table.gather(1, found.entity)
-        rivals[:, 0] = True
-        reached = (found.entity == answer.unsqueeze(1)).sum(1) > 1
-        parts.append((relation, found.features, rivals, reached))
+        mask = candidates.mask & ~table.gather(1, candidates.entity)
+        mask[:, 0] = True
+        reached = (candidates.entity == answer.unsqueeze(1)).sum(1) > 1
+        parts.append((relation, candidates.features, mask, reached))
         table[torch.arange(len(queries), device=device), entity] = True
         pointed.append(
             _pointed(
@@ -154,26 +154,31 @@ def read_evidence(
                 reached,
             )
         )
-    relation, features, rivals, reached = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Asked(
+    relation, features, mask, reached = (torch.cat(column) for column in zip(*parts, strict=True))
+    return NovelEvidence(
         novel.queries.entity,
         novel.weight,
         relation,
         features,
-        rivals,
+        mask,
         reached,
         {kind: torch.cat([part[kind] for part in pointed]).cpu().numpy() for kind in POINTERS},
     )
 
 
 def _pointed(
-    shares: Tensor, stood: Tensor, dropped: Tensor, answer: Tensor, seen: Tensor, reached: Tensor
+    shares: Tensor,
+    seen_in_slot: Tensor,
+    dropped: Tensor,
+    answer: Tensor,
+    seen: Tensor,
+    reached: Tensor,
 ) -> dict[str, Tensor]:
     """Whether each kind of evidence points at the answers.
 
     Args:
         shares: (4, Q, E) of walks of at most so many steps as ``_WALKS`` says.
-        stood: (Q, E) who stood in this place.
+        seen_in_slot: (Q, E) who was seen in this relation slot before.
         dropped: (Q, E) who is not counted: other true answers, and e.
         answer, seen, reached: (Q,).
     """
@@ -181,35 +186,35 @@ def _pointed(
     def at(table: Tensor) -> Tensor:
         return table.gather(-1, answer.unsqueeze(1)).squeeze(1)
 
-    def place_by(scores: Tensor) -> Tensor:
+    def rank_by(scores: Tensor) -> Tensor:
         """(Q,) rank of the answer, infinite where its score is nothing."""
-        mine = at(scores).unsqueeze(1)
+        own = at(scores).unsqueeze(1)
         others = scores.masked_fill(dropped, -1.0)
-        better, equal = (others > mine).sum(1), (others == mine).sum(1)
+        better, equal = (others > own).sum(1), (others == own).sum(1)
         rank = 1 + better + (equal - 1).clamp(min=0) / 2
-        return torch.where(mine.squeeze(1) > 0, rank, torch.inf)
+        return torch.where(own.squeeze(1) > 0, rank, torch.inf)
 
     near = [at(share) > 0 for share in shares]
-    in_place, anywhere = place_by(shares[-1] * stood), place_by(shares[-1])
-    place = at(stood)
+    rank_in_slot, rank_of_all = rank_by(shares[-1] * seen_in_slot), rank_by(shares[-1])
+    in_slot = at(seen_in_slot)
     return {
         "seen": seen | near[0],
-        "place": place,
+        "place": in_slot,
         "path1": near[0],
         "path2": near[1],
         "path3": near[2],
         "path12": near[3],
-        "path3_place": near[2] & place,
-        "first10": in_place <= 10,
-        "first50": in_place <= 50,
-        "first10_any": anywhere <= 10,
-        "first50_any": anywhere <= 50,
+        "path3_place": near[2] & in_slot,
+        "first10": rank_in_slot <= 10,
+        "first50": rank_in_slot <= 50,
+        "first10_any": rank_of_all <= 10,
+        "first50_any": rank_of_all <= 50,
         "candidate": reached,
     }
 
 
 def _other_true(true: TrueAnswers, rows: slice, answer: Tensor) -> tuple[Tensor, Tensor]:
-    """Question and entity of the true answers that are not the one asked for."""
+    """Query and entity of the true answers other than the gold answer."""
     row, position = expand_ranges(true.start[rows], true.stop[rows])
     entity = true.entity[position]
     other = entity != answer[row]

@@ -14,7 +14,7 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.explain import Forecast
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models.base import Model
-from studies.faithfulness import Asked, falls, falls_of_model, main, new_entity_rows
+from studies.faithfulness import Query, falls, falls_of_model, main, new_entity_rows
 
 QUESTIONS = 60
 
@@ -23,9 +23,9 @@ def forecaster_of(model: str, facts: Facts) -> Forecaster:
     return Forecaster.of(model, facts, calibration=Calibration("table"))
 
 
-def standing(forecaster: Forecaster, asked: Asked, forecast: Forecast) -> float:
+def standing(forecaster: Forecaster, query: Query, forecast: Forecast) -> float:
     """Minus the rank."""
-    found = forecaster.predict(asked[0], asked[1], at=asked[2], top=1000)
+    found = forecaster.predict(query[0], query[1], at=query[2], top=1000)
     return -next(f.rank for f in found if f.entity == forecast.entity)
 
 

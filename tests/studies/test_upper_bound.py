@@ -23,7 +23,7 @@ from metatkgr.models.evidence.settings import EvidenceSettings
 from studies.upper_bound import measure
 from studies.upper_bound.fit import halves, judged, ranks_by, rule_ranks
 from studies.upper_bound.measure import WARNING, main, upper_bound
-from studies.upper_bound.queries import Asked, Novel, draw_novel, read_evidence
+from studies.upper_bound.queries import Novel, NovelEvidence, draw_novel, read_evidence
 from studies.upper_bound.tables import read_upper_bounds, tables
 
 ROOT = Path(__file__).parent.parent.parent
@@ -47,7 +47,7 @@ def novel(tasks: Tasks) -> Novel:
 
 
 @pytest.fixture(scope="module")
-def asked(tasks: Tasks, problem: Problem, novel: Novel) -> Asked:
+def asked(tasks: Tasks, problem: Problem, novel: Novel) -> NovelEvidence:
     return read_evidence(tasks, problem, novel, FEW, torch.device("cpu"))
 
 
@@ -77,7 +77,7 @@ def test_three_questions_of_a_link_stand_for_all_of_them(tasks: Tasks, novel: No
 
 
 def test_paths_and_places_are_those_of_a_search_by_hand(
-    tasks: Tasks, novel: Novel, asked: Asked
+    tasks: Tasks, novel: Novel, asked: NovelEvidence
 ) -> None:
     visible, queries = tasks.visible, novel.queries
     facts = list(zip(visible.source, visible.relation, visible.target, visible.time, strict=True))
@@ -101,24 +101,26 @@ def test_paths_and_places_are_those_of_a_search_by_hand(
         assert asked.pointed["seen"][row] == known
 
 
-def test_rivals_are_neither_true_answers_nor_counted_twice(novel: Novel, asked: Asked) -> None:
-    assert asked.rivals[:, 0].all()
+def test_rivals_are_neither_true_answers_nor_counted_twice(
+    novel: Novel, asked: NovelEvidence
+) -> None:
+    assert asked.mask[:, 0].all()
     assert 0 < asked.reached.float().mean() < 1
-    assert asked.rivals.sum(1).max() <= 1 + FEW.recent + FEW.near + FEW.near // 2 + FEW.frequent
+    assert asked.mask.sum(1).max() <= 1 + FEW.recent + FEW.near + FEW.near // 2 + FEW.frequent
     # An answer that was found is not its own rival.
     weights = initial_weights(FEW, 2 * len(FACTS.relations), torch.Generator().manual_seed(0))
     same = Ranker({name: torch.zeros_like(value) for name, value in weights.items()})
     same.deviation.fill_(1.0)
     rows = np.arange(len(novel.answer))
     ranks = ranks_by(same, asked, rows, 0.0)
-    others = asked.rivals.sum(1).numpy() - 1
+    others = asked.mask.sum(1).numpy() - 1
     expected = np.where(asked.reached.numpy(), 1 + others / 2, 1 + others)
     assert np.array_equal(ranks, expected)
     assert (rule_ranks(asked, rows) >= 1).all()
 
 
 def test_vectors_are_learned_first_where_they_are_evidence(
-    tasks: Tasks, problem: Problem, novel: Novel, asked: Asked
+    tasks: Tasks, problem: Problem, novel: Novel, asked: NovelEvidence
 ) -> None:
     column = FEATURES.index("similar")
     assert not asked.features[..., column].any()
@@ -132,13 +134,13 @@ def test_vectors_are_learned_first_where_they_are_evidence(
     assert similar[:, 0].mean() > start.features[:, 0, column].mean()
 
 
-def test_halves_share_no_entity(asked: Asked) -> None:
+def test_halves_share_no_entity(asked: NovelEvidence) -> None:
     one, other = halves(asked, np.arange(len(asked.entity)))
     assert not set(asked.entity[one]) & set(asked.entity[other])
     assert len(one) + len(other) == len(asked.entity)
 
 
-def test_metrics_weigh_each_question_by_what_it_stands_for(asked: Asked) -> None:
+def test_metrics_weigh_each_question_by_what_it_stands_for(asked: NovelEvidence) -> None:
     two = dataclasses.replace(asked, entity=np.array([4, 9]), weight=np.array([3.0, 1.0]))
     found = judged(np.array([1.0, 20.0]), two, np.arange(2), 0.5)
     assert found["novel"]["mrr"]["value"] == round((3 + 1 / 20) / 4, 4)
