@@ -19,9 +19,9 @@ from metatkgr.data.world.names import entity_names
 from metatkgr.data.world.plan import (
     ENDORSES,
     KINDS,
-    PLACES,
     PLAYER,
     PLAYS_FOR,
+    SLOT_KINDS,
     Plan,
 )
 from metatkgr.errors import DataError, SettingsError
@@ -40,7 +40,7 @@ def test_the_world_has_exactly_as_many_facts_as_asked_for(world: Facts) -> None:
 
 def test_every_fact_joins_entities_of_the_right_kinds(world: Facts) -> None:
     kind = world.law.kind
-    for relation, (subject, object_) in enumerate(PLACES):
+    for relation, (subject, object_) in enumerate(SLOT_KINDS):
         rows = world.relation == relation
         assert (kind[world.subject[rows]] == subject).all()
         assert (kind[world.object[rows]] == object_).all()

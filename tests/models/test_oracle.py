@@ -23,16 +23,16 @@ from metatkgr.data.world.plan import (
     GOALS,
     LEAGUE_CHANGE,
     LEAGUE_NEWS,
-    PLACES,
     PLAYS_FOR,
     RELATIONS,
     SCORES_AGAINST,
+    SLOT_KINDS,
     SPONSOR_CHANGE,
     SPONSOR_NEWS,
     SPONSORS,
     STRAY,
     Plan,
-    told,
+    report_chance,
 )
 from metatkgr.data.world.state import CAREER, LEAVERS, World, streams_of
 from metatkgr.data.world.step import advance
@@ -58,7 +58,7 @@ def tasks(world: Facts) -> Tasks:
 def everything(law: Law, steps: range, relation: int) -> Queries:
     """Questions about all entities of the relation's kind at all ``steps``."""
     inverse, base = divmod(relation, R)
-    entity = np.flatnonzero(law.kind == PLACES[base][1 if inverse else 0])
+    entity = np.flatnonzero(law.kind == SLOT_KINDS[base][1 if inverse else 0])
     count = len(steps)
     return Queries(
         np.tile(entity, count),
@@ -70,10 +70,10 @@ def everything(law: Law, steps: range, relation: int) -> Queries:
 def happened(facts: Facts, queries: Queries) -> np.ndarray:
     """(Q, E) whether each answer is a fact at the time of the question."""
     asked = (queries.time * R + queries.relation) * len(facts.entities) + queries.entity
-    told = (facts.time * R + facts.relation) * len(facts.entities) + facts.subject
+    key = (facts.time * R + facts.relation) * len(facts.entities) + facts.subject
     order = np.argsort(asked)
-    row = order[np.minimum(np.searchsorted(asked, told, sorter=order), len(asked) - 1)]
-    found = asked[row] == told
+    row = order[np.minimum(np.searchsorted(asked, key, sorter=order), len(asked) - 1)]
+    found = asked[row] == key
     truth = np.zeros((len(queries), len(facts.entities)), bool)
     truth[row[found], facts.object[found]] = True
     return truth
@@ -159,19 +159,19 @@ def test_the_chances_of_all_answers_add_up_to_the_chance_that_anything_is_told(
     bound = state.endorsed >= 0
     expected = {
         PLAYS_FOR: (players, clubs, moves + (1 - moves) * state.activity),
-        COMPETES_IN: (clubs, leagues, told(LEAGUE_CHANGE, LEAGUE_NEWS)),
+        COMPETES_IN: (clubs, leagues, report_chance(LEAGUE_CHANGE, LEAGUE_NEWS)),
         SCORES_AGAINST: (players, clubs, GOALS * state.activity * (size > 1)),
         ENDORSES: (
             players,
             sponsors,
-            np.where(bound, told(ENDORSEMENT_CHANGE, ENDORSEMENT_NEWS), ENDORSEMENT_LATE),
+            np.where(bound, report_chance(ENDORSEMENT_CHANGE, ENDORSEMENT_NEWS), ENDORSEMENT_LATE),
         ),
     }
     for relation, (subjects, objects, total) in expected.items():
         chance = fact_chances(state, relation, subjects, objects).sum(axis=1)
         np.testing.assert_allclose(chance, np.broadcast_to(total, chance.shape))
     by_club = fact_chances(state, SPONSORS, sponsors, clubs).sum(axis=0)
-    np.testing.assert_allclose(by_club, told(SPONSOR_CHANGE, SPONSOR_NEWS))
+    np.testing.assert_allclose(by_club, report_chance(SPONSOR_CHANGE, SPONSOR_NEWS))
 
 
 def test_both_directions_of_a_relation_have_the_same_chances(world: Facts) -> None:
@@ -202,7 +202,7 @@ def test_no_other_scoring_of_the_true_answers_is_likelier(tasks: Tasks, world: F
     questions = questions[np.flatnonzero(np.isin(questions.relation, [0, 1, 3, 4]))]
     truth = happened(world, questions)
     probability = world.law.probabilities(questions)
-    kind = np.stack([world.law.in_place(r) for r in questions.relation])
+    kind = np.stack([world.law.fills_slot(r) for r in questions.relation])
     uniform = kind / kind.sum(axis=1, keepdims=True)
 
     def mean_log(p: np.ndarray) -> float:
@@ -285,7 +285,7 @@ def test_the_oracle_ranks_by_probability_and_puts_impossible_answers_last(tasks:
     torch.testing.assert_close(scores[possible].exp(), probability[possible])
     assert scores[possible].min() > scores[~possible].max()
     assert set(scores[~possible].unique().tolist()) == {-1_000.0, -2_000.0}
-    right = torch.from_numpy(tasks.facts.law.in_place(0))
+    right = torch.from_numpy(tasks.facts.law.fills_slot(0))
     players = torch.from_numpy(tasks.questions.relation == 0)
     assert (scores[players][:, ~right] == -2_000.0).all()
 

@@ -30,7 +30,7 @@ class Vocabulary(Sequence[str]):
     Args:
         names: one name per id, all different.
         labels: ids to readable labels where a name is a code (Wikidata's Q-ids); may be partial.
-        aliases: other spellings by which an id is found too; may be partial.
+        aliases: other spellings that lead to an id too; may be partial.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Vocabulary(Sequence[str]):
 
     def id(self, name: str, kind: str = "name") -> int:
         """Id of a name, label or alias; an unknown one is an error that suggests the nearest."""
-        found = self._find(name)
-        if found is None:
+        number = self._find(name)
+        if number is None:
             raise UnknownNameError(kind, name, [*self.names, *self.labels.values()])
-        return found
+        return number
 
     def _find(self, name: str) -> int | None:
         for known in (self._ids, self._ids_by_label, self.aliases):
@@ -82,7 +82,7 @@ class Vocabulary(Sequence[str]):
         return None
 
     def check(self) -> None:
-        """Raise a DataError unless names are distinct texts and ids are theirs."""
+        """Raise a DataError unless names are distinct texts and ids belong to them."""
         size = len(self.names)
         texts = (*self.names, *self.labels.values(), *self.aliases)
         if not size or not all(isinstance(text, str) for text in texts):
@@ -307,10 +307,10 @@ class Facts:
         Args:
             recent: in time order, none of them among these; its vocabulary begins with this one.
         """
-        place = np.searchsorted(self.time, recent.time, side="right")
+        position = np.searchsorted(self.time, recent.time, side="right")
 
         def both(name: str) -> Column:
-            return np.insert(getattr(self, name), place, getattr(recent, name))
+            return np.insert(getattr(self, name), position, getattr(recent, name))
 
         return replace(
             self,

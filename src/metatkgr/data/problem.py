@@ -6,7 +6,7 @@ supports (they are observed, whenever they happen) and
 ================  ======================================================================
 ``entity-split``  the facts of background and meta-train entities, at any time
 ``frozen``        the facts up to the end of meta-train
-``streaming``     the same: what comes later is only *read*, question by question
+``streaming``     the same: what comes later is only *read*, query by query
 ================  ======================================================================
 """
 
@@ -25,11 +25,11 @@ from metatkgr.data.visibility import Supports, Visibility, VisibleFacts, public_
 __all__ = ["Problem"]
 
 _EARLIER_CUTS = ("0.15", DEFAULT_CUTS[0], DEFAULT_CUTS[1])
-"""Who emerged between the first two is asked about; what is after the third is not looked at."""
+"""Queries are about who emerged between the first two; what is after the third is not looked at."""
 
 
 class Problem:
-    """All that a training may use, as selections over one graph; each is made when it is asked for.
+    """All that a training may use, as selections over one graph; each is made at its first use.
 
     Args:
         facts: the whole graph.
@@ -84,7 +84,7 @@ class Problem:
     def with_train(self, tasks: Tasks) -> Problem:
         """The same with other tasks in place of the meta-train tasks."""
         other = copy.copy(self)
-        other.train = tasks  # as if it had been asked for before
+        other.train = tasks  # as if it had been read before
         return other
 
     @cached_property
@@ -149,7 +149,7 @@ class Problem:
     def _learnable(self, shots: dict[Period, Shots], before: Period) -> VisibleFacts:
         """Facts of the time (or entities) before a period, and supports from it on."""
         rule = self.visibility
-        if rule is Visibility.STREAMING:  # what comes later is read question by question
+        if rule is Visibility.STREAMING:  # what comes later is read query by query
             rule = Visibility.FROZEN
         observed = np.zeros(len(self._facts), bool)
         for split, new in self._new.items():

@@ -60,7 +60,7 @@ class ShotStatistics:
 
 @dataclass(frozen=True)
 class DatasetStatistics:
-    """Everything ``metatkgr data stats`` tells about a dataset."""
+    """Everything ``metatkgr data stats`` prints about a dataset."""
 
     name: str
     facts: int

@@ -23,13 +23,13 @@ __all__ = ["Answers", "NewEntities", "Queries", "Tasks"]
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Questions (e, r, ?, t), without their answers: all that a model gets to see of them.
+    """Queries (e, r, ?, t), without their answers: all that a model gets to see of them.
 
-    A question about the subject, (?, r, e, t), is asked with the inverse relation r + R.
+    A query for the subject, (?, r, e, t), has the inverse relation r + R.
     """
 
     entity: IntArray
-    """(Q,) the new entity that is asked about."""
+    """(Q,) the query entity, a new one."""
     relation: IntArray
     """(Q,) directed relation, 0..2R-1."""
     time: IntArray
@@ -44,7 +44,7 @@ class Queries:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The true answers. One query of the protocol is one row here: a question and one answer."""
+    """The gold answers. One query of the protocol is one row: a question and one answer to it."""
 
     question: IntArray
     """(A,) row of the question in ``Tasks.questions``, non-decreasing."""
@@ -74,7 +74,7 @@ class Tasks:
     support_facts: IntArray
     """Rows of ``facts`` that are in anyone's support."""
     questions: Queries
-    """Distinct questions, ordered by (relation, time, entity) so that neighbours share work."""
+    """Distinct (e, r, ?, t), ordered by (relation, time, entity) so that neighbours share work."""
     answers: Answers
     visible: VisibleFacts
     """The public facts."""
@@ -97,7 +97,7 @@ class Tasks:
             shots: K, how many first facts of an entity are its support; 'random' (1-5) or a range
                 as '2-4': each entity's K is drawn; or (E,) one K per entity.
             visibility: which facts are public.
-            split: the period whose new entities are asked about (not background).
+            split: the period whose new entities the queries are about (not background).
             periods: the periods of ``facts``, when they are at hand already.
             seed: of each entity's K, where it is drawn.
         """
@@ -118,12 +118,12 @@ class Tasks:
 
     def only(self, rows: IntArray) -> Tasks:
         """The same tasks with some of the questions, by their ascending rows, and all answers."""
-        place = np.full(len(self.questions), -1, np.int64)
-        place[rows] = np.arange(len(rows))
+        new_row = np.full(len(self.questions), -1, np.int64)
+        new_row[rows] = np.arange(len(rows))
         old = self.answers
-        kept = place[old.question] >= 0
+        kept = new_row[old.question] >= 0
         columns = (old.answer[kept], old.fact[kept], old.later[kept])
-        answers = Answers(place[old.question[kept]], *columns)
+        answers = Answers(new_row[old.question[kept]], *columns)
         return replace(self, questions=self.questions[rows], answers=answers)
 
     @property
@@ -190,15 +190,15 @@ class NewEntities:
         supports, in_support = self.supports(shots, seed), self.in_support(shots, seed)
         last_support = np.full(len(facts.entities), -1)
         np.maximum.at(last_support, supports.entity, supports.time)
-        # A fact of an entity with itself is asked about once, in its own direction.
+        # A fact of an entity with itself makes one query, in its own direction.
         itself = (self.entity == self.other) & (self.relation >= len(facts.relations))
-        asked = ~in_support[self.fact] & ~itself
-        questions, answers = _questions(
+        in_query = ~in_support[self.fact] & ~itself
+        questions, answers = _distinct_queries(
             facts,
-            self.entity[asked],
-            self.relation[asked],
-            self.other[asked],
-            self.fact[asked],
+            self.entity[in_query],
+            self.relation[in_query],
+            self.other[in_query],
+            self.fact[in_query],
             last_support,
         )
         public = public_facts(facts, self.periods, self.split, self.visibility, in_support)
@@ -249,7 +249,7 @@ def _position_in_group(entity: IntArray, fact: IntArray) -> IntArray:
     return np.asarray(number - start[np.cumsum(new_entity) - 1])
 
 
-def _questions(
+def _distinct_queries(
     facts: Facts,
     entity: IntArray,
     relation: IntArray,
@@ -257,7 +257,7 @@ def _questions(
     fact: IntArray,
     last_support: IntArray,
 ) -> tuple[Queries, Answers]:
-    """Distinct questions and the answers that belong to each."""
+    """Distinct (e, r, ?, t) and the answers that belong to each."""
     time = facts.time[fact].astype(np.int64)
     order = np.lexsort([fact, entity, time, relation])
     entity, relation, answer, fact, time = (

@@ -84,7 +84,7 @@ class VisibleFacts:
     """The public facts, each in both directions: (s, r, o) and (o, r + R, s), R relations.
 
     A selection over one base, no copy: a mask, and perhaps a few facts that arrived later. The
-    directed columns are made when they are asked for, and not kept; rows are in time order. This
+    directed columns are made when they are read, and not kept; rows are in time order. This
     is the only place where inverse relations are made.
     """
 

@@ -54,6 +54,6 @@ class Oracle(Model[NoSettings]):
         scores = np.full(probability.shape, _MISPLACED)
         for relation in np.unique(queries.relation):
             rows = np.flatnonzero(queries.relation == relation)
-            scores[np.ix_(rows, np.flatnonzero(self.law_.in_place(int(relation))))] = _NEVER
+            scores[np.ix_(rows, np.flatnonzero(self.law_.fills_slot(int(relation))))] = _NEVER
         np.log(probability, out=scores, where=probability > 0)
         return torch.from_numpy(scores).to(self.device)

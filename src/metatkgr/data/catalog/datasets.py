@@ -74,16 +74,16 @@ class CatalogFile:
     def check(self, content: bytes, where: str) -> None:
         """Raise DataError unless ``content`` is the catalogue's, to the byte."""
         if len(content) != self.size:
-            found = f"{len(content):,}" if len(content) < self.size else f"more than {self.size:,}"
+            actual = f"{len(content):,}" if len(content) < self.size else f"more than {self.size:,}"
             raise DataError(
                 f"{where} is not the published file: expected {self.size:,} bytes of content,"
-                f" found {found}; {_REPLACE}"
+                f" found {actual}; {_REPLACE}"
             )
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.sha256:
+        actual = hashlib.sha256(content).hexdigest()
+        if actual != self.sha256:
             raise DataError(
                 f"{where} is not the published file: expected content with sha256 {self.sha256},"
-                f" found {found}; {_REPLACE}"
+                f" found {actual}; {_REPLACE}"
             )
 
 

@@ -37,7 +37,7 @@ _CHUNK = 1 << 16
 _LARGEST = 1 << 28
 _LONGEST_PAUSE = 30.0
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
-"""HTTP answers after which the same question may well succeed."""
+"""HTTP answers after which the same request may well succeed."""
 
 
 class DownloadError(DataError):
@@ -82,7 +82,7 @@ def download(
         target: the file to write; its folder is created.
         size: the expected number of bytes.
         sha256: the expected checksum, in hexadecimal.
-        progress: told about every piece that arrives.
+        progress: called with every piece that arrives.
         timeout: seconds without a sign of the server before an attempt is given up.
         retries: further attempts after passing errors.
         backoff: seconds before the first retry; doubled before each further one.
@@ -295,14 +295,14 @@ def _version_name(headers: Message) -> str:
 
 
 def _check_content(path: Path, url: str, size: int | None, sha256: str | None) -> None:
-    found_size = path.stat().st_size
-    if size is not None and found_size != size:
-        raise DownloadError(f"{url} should have {size:,} bytes, but {found_size:,} arrived")
+    actual_size = path.stat().st_size
+    if size is not None and actual_size != size:
+        raise DownloadError(f"{url} should have {size:,} bytes, but {actual_size:,} arrived")
     if sha256 is not None:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != sha256:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != sha256:
             raise DownloadError(
-                f"{url} should have the sha256 {sha256}, but {found} arrived; either the file was"
+                f"{url} should have the sha256 {sha256}, but {actual} arrived; either the file was"
                 " changed at its home or something on the way changed it"
             )

@@ -45,10 +45,10 @@ def entries() -> dict[str, CatalogEntry]:
 
 def entry(name: str) -> CatalogEntry:
     """The dataset called ``name``, in capitals or not."""
-    found = ENTRIES.get(name.upper())
-    if found is None:
+    known = ENTRIES.get(name.upper())
+    if known is None:
         raise UnknownNameError("dataset", name, ENTRIES)
-    return found
+    return known
 
 
 def cache_folder() -> Path:
@@ -97,7 +97,7 @@ def load(name: str, *, fetch: bool = True, progress: Progress | None = None) -> 
     Args:
         name: YAGO, WIKI or ICEWS18, in capitals or not.
         fetch: whether to fetch the dataset when it is not on this machine.
-        progress: told about what is fetched; by default a bar on a terminal.
+        progress: called with what is fetched; by default a bar on a terminal.
     """
     wanted = entry(name)
     folder = locate(name)

@@ -79,17 +79,19 @@ def zipped_quadruples(sources: Sequence[bytes]) -> bytes:
     (archive,) = sources
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            found = [
+            members = [
                 info
                 for info in opened.infolist()
                 if info.filename.rpartition("/")[2] == "train.txt"
                 and not info.filename.startswith("__MACOSX")
             ]
-            if len(found) != 1:
-                raise DataError(f"the archive holds {len(found)} files called train.txt, not one")
-            if found[0].file_size > 2**27:
-                raise DataError(f"train.txt in the archive is too large: {found[0].file_size:,} B")
-            return quadruples([opened.read(found[0])])
+            if len(members) != 1:
+                raise DataError(f"the archive holds {len(members)} files called train.txt, not one")
+            if members[0].file_size > 2**27:
+                raise DataError(
+                    f"train.txt in the archive is too large: {members[0].file_size:,} B"
+                )
+            return quadruples([opened.read(members[0])])
     except zipfile.BadZipFile as error:
         raise DataError(f"not a zip archive: {error}") from error
 

@@ -1,6 +1,6 @@
 """The law of the simulated world: how likely every fact of a step is, given all that came before.
 
-**What it knows.** Before step t: everything that happened, told or not (who plays where, who
+**What it knows.** Before step t: everything that happened, reported or not (who plays where, who
 endorses whom, how active each player is, hidden facts too), and the plan (when how many are born).
 **What it does not know.** Anything drawn at t or later: who moves, who is seen, where newcomers go.
 
@@ -27,11 +27,11 @@ from metatkgr.data.world.plan import (
     LEAGUE,
     LEAGUE_CHANGE,
     LEAGUE_NEWS,
-    PLACES,
     PLAYER,
     PLAYS_FOR,
     RELATIONS,
     SCORES_AGAINST,
+    SLOT_KINDS,
     SPONSOR,
     SPONSOR_CHANGE,
     SPONSOR_NEWS,
@@ -72,13 +72,13 @@ def _plays_for(world: World, players: IntArray, clubs: IntArray) -> FloatArray:
     """m q(c) + (1 - m) a [c is his club]; m: moves, a: seen playing, q: destination of a move.
 
     q(c) = f n(c) / N + (1 - f n / N) ((1 - STRAY) [c in his league] / its size + STRAY / C), where
-    of the N = CAREER * LEAVERS places with an old team-mate n(c) lead to c, n lead anywhere.
+    of the N = CAREER * LEAVERS positions with an old team-mate n(c) lead to c, n lead anywhere.
     """
     settings = world.plan.settings
     column = np.full(len(world.club_id) + 1, len(clubs))
     column[clubs] = np.arange(len(clubs))
     mates = world.mates_clubs(players).reshape(len(players), CAREER * LEAVERS)
-    # Clubs not asked for and empty places (-1, the last entry) are counted in one column too many.
+    # Other clubs and empty positions (-1, the last entry) are counted in one column too many.
     width = len(clubs) + 1
     cell = np.arange(len(players))[:, None] * width + column[mates]
     count = np.bincount(cell.reshape(-1), minlength=len(players) * width)
@@ -110,10 +110,10 @@ def _sponsors(world: World, sponsors: IntArray, clubs: IntArray) -> FloatArray:
     own = sponsors[:, None] == world.sponsor[clubs]
     key = world.sponsor * world.plan.leagues + world.league
     counts = np.bincount(key, minlength=len(world.sponsor_id) * world.plan.leagues)
-    rivals = counts[sponsors[:, None] * world.plan.leagues + league] - own
+    sponsored = counts[sponsors[:, None] * world.plan.leagues + league] - own
     others = np.bincount(world.league, minlength=world.plan.leagues)[league] - 1
     follow = np.where(others > 0, world.plan.settings.follow, 0.0)
-    change = follow * rivals / np.maximum(others, 1) + (1 - follow) / len(world.sponsor_id)
+    change = follow * sponsored / np.maximum(others, 1) + (1 - follow) / len(world.sponsor_id)
     stay = (1 - SPONSOR_CHANGE) * world.news(SPONSOR_NEWS)
     return np.asarray(SPONSOR_CHANGE * change + stay * own)
 
@@ -124,8 +124,8 @@ def _scores_against(world: World, players: IntArray, clubs: IntArray) -> FloatAr
     league = world.league[own]
     others = np.bincount(world.league, minlength=world.plan.leagues)[league] - 1
     rate = GOALS * world.activity[players] / np.maximum(others, 1)
-    rival = (league[:, None] == world.league[clubs]) & (own[:, None] != clubs)
-    return np.asarray(rate[:, None] * rival)
+    opponent = (league[:, None] == world.league[clubs]) & (own[:, None] != clubs)
+    return np.asarray(rate[:, None] * opponent)
 
 
 def _endorses(world: World, players: IntArray, sponsors: IntArray) -> FloatArray:
@@ -139,14 +139,14 @@ def _endorses(world: World, players: IntArray, sponsors: IntArray) -> FloatArray
 
 
 class Law:
-    """Answers questions with the true chances.
+    """Answers queries with the true chances.
 
     Args:
         settings: of the world.
         entities: number of entities of the vocabulary, E; or the vocabulary itself, when its order
             is not the order of birth (a world read back from a file).
         relations: the vocabulary of relations, when its order is not that of ``RELATIONS``.
-        last_step: the last step with facts. What happens later counts as unknown: questions after
+        last_step: the last step with facts. What happens later counts as unknown: queries after
             the step that follows it are answered from the state before that step.
         streams: the randomness of the steps, where it is not that of the settings (in tests).
     """
@@ -189,7 +189,7 @@ class Law:
     def before(self, step: int) -> World:
         """The state before ``step``."""
         step = min(max(step, 0), self.last_step + 1)
-        # A few snapshots on the way, so that questions in any order do not start again from 0.
+        # A few snapshots on the way, so that queries in any order do not start again from 0.
         stride = max(self.plan.steps // 32, 1)
         known = [world for world in (self._latest, *self._kept.values()) if world.step <= step]
         world = max(known, key=lambda world: world.step).copy()
@@ -200,17 +200,17 @@ class Law:
         self._latest = world
         return world.copy()
 
-    def in_place(self, relation: int) -> npt.NDArray[np.bool_]:
-        """(E,) which entities are of the kind that answers questions of a directed relation."""
+    def fills_slot(self, relation: int) -> npt.NDArray[np.bool_]:
+        """(E,) which entities are of the kind that fills the answer slot of a directed relation."""
         inverse, base = divmod(relation, len(self.relations))
-        return np.asarray(self.kind == PLACES[self.relations[base]][0 if inverse else 1])
+        return np.asarray(self.kind == SLOT_KINDS[self.relations[base]][0 if inverse else 1])
 
     def chances(self, queries: Queries) -> FloatArray:
-        """P(the fact with answer x happens at t | all before t), for each question and x.
+        """P(the fact with answer x happens at t | all before t), for each query and x.
 
         Returns:
             (Q, E). A row need not sum to 1: perhaps nothing happens, perhaps there are several
-            answers. Rows of questions that cannot have an answer (about a retired player, say) are
+            answers. Rows of queries that cannot have an answer (about a retired player, say) are
             zero.
         """
         out = np.zeros((len(queries), self.entities))
@@ -230,7 +230,7 @@ class Law:
     def probabilities(self, queries: Queries) -> FloatArray:
         """The distribution of the answer x of (e, r, ?, t), given that there is an answer.
 
-        ``chances`` divided by their sum. Where a question has at most one answer (a player's club,
+        ``chances`` divided by their sum. Where a query has at most one answer (a player's club,
         whom he endorses, a club's league, a new entity's first tie) this is exactly the conditional
         distribution given that the fact happens and all before t. Where it may have several (the
         players of a club), it is proportional to the chance that x is among them. Rows without any
@@ -242,13 +242,13 @@ class Law:
         chances = self.chances(queries)
         total = chances.sum(axis=1, keepdims=True)
         for row in np.flatnonzero(total[:, 0] == 0):
-            fits = self.in_place(int(queries.relation[row])).astype(float)
+            fits = self.fills_slot(int(queries.relation[row])).astype(float)
             chances[row] = fits if fits.any() else 1.0
             total[row] = chances[row].sum()
         return np.asarray(chances / total)
 
     def _answer(self, world: World, relation: int, entity: IntArray) -> FloatArray:
-        """Chances for questions of one step and directed relation: (Q,) born numbers to (Q, E)."""
+        """Chances for queries of one step and directed relation: (Q,) born numbers to (Q, E)."""
         inverse, base = divmod(relation, len(self.relations))
         base = int(self.relations[base])
         ids = {
@@ -257,16 +257,16 @@ class Law:
             SPONSOR: world.sponsor_id,
             PLAYER: world.player_id,
         }
-        asked_kind, answer_kind = PLACES[base][::-1] if inverse else PLACES[base]
-        asked, answers = ids[asked_kind], ids[answer_kind]
-        place = np.minimum(np.searchsorted(asked, entity), len(asked) - 1)
-        known = np.flatnonzero(asked[place] == entity)
+        query_kind, answer_kind = SLOT_KINDS[base][::-1] if inverse else SLOT_KINDS[base]
+        sources, answers = ids[query_kind], ids[answer_kind]
+        position = np.minimum(np.searchsorted(sources, entity), len(sources) - 1)
+        known = np.flatnonzero(sources[position] == entity)
         everything = np.arange(len(answers))
         out = np.zeros((len(entity), self.entities))
         if inverse:
-            chance = fact_chances(world, base, everything, place[known]).T
+            chance = fact_chances(world, base, everything, position[known]).T
         else:
-            chance = fact_chances(world, base, place[known], everything)
+            chance = fact_chances(world, base, position[known], everything)
         self._put(out, known, answers, chance)
         debut, where = self._debuts(world, base)
         if inverse:
@@ -282,12 +282,12 @@ class Law:
         out[rows[:, None], column[listed]] = chance[:, listed]
 
     def _debuts(self, world: World, relation: int) -> tuple[IntArray, int]:
-        """Who makes a first appearance with ``relation`` at this step, among how many places."""
-        subject, place = PLACES[relation]
+        """Who makes a first appearance with ``relation`` at this step, among how many objects."""
+        subject, object_kind = SLOT_KINDS[relation]
         if relation not in (PLAYS_FOR, COMPETES_IN, SPONSORS):
             return np.zeros(0, np.int64), 0
         plan, step = world.plan, world.step
         first = plan.entities_before(step) + sum(plan.born(k, step) for k in range(subject))
-        places = plan.leagues if place == LEAGUE else len(world.club_id)
+        objects = plan.leagues if object_kind == LEAGUE else len(world.club_id)
         ids = first + np.arange(plan.born(subject, step))
-        return ids[ids < len(self.column)], places
+        return ids[ids < len(self.column)], objects

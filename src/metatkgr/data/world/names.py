@@ -62,10 +62,10 @@ def _digits(number: IntArray, sizes: list[int]) -> tuple[list[IntArray], IntArra
 
     Args:
         number: (N,) numbers from 0.
-        sizes: how many choices each place has.
+        sizes: how many choices each part of a name has.
 
     Returns:
-        One (N,) choice per place, and (N,) how often all combinations were used up before.
+        One (N,) choice per part, and (N,) how often all combinations were used up before.
     """
     room = int(np.prod(sizes))
     stride = int(room * 0.618034) | 1
@@ -73,20 +73,20 @@ def _digits(number: IntArray, sizes: list[int]) -> tuple[list[IntArray], IntArra
         stride += 2
     # A stride coprime to the number of combinations visits each once before any comes again.
     left = (number % room * stride + room // 7) % room
-    places: list[IntArray] = []
+    choices: list[IntArray] = []
     turn = np.zeros_like(left)
     for size in sizes:
-        # Turning each place by the ones before it keeps the choice unique and mixes the syllables.
-        places.append((left + turn) % size)
-        turn = turn + 7 * places[-1]
+        # Turning each part by the ones before it keeps the choice unique and mixes the syllables.
+        choices.append((left + turn) % size)
+        turn = turn + 7 * choices[-1]
         left = left // size
-    return places, number // room
+    return choices, number // room
 
 
-def _word(places: list[IntArray], *sets: Names) -> Names:
-    word = sets[0][places[0]]
-    for place, syllables in zip(places[1:], sets[1:], strict=True):
-        word = np.char.add(word, syllables[place])
+def _word(choices: list[IntArray], *sets: Names) -> Names:
+    word = sets[0][choices[0]]
+    for choice, syllables in zip(choices[1:], sets[1:], strict=True):
+        word = np.char.add(word, syllables[choice])
     return word
 
 
@@ -110,19 +110,19 @@ def entity_names(kind: int, number: IntArray) -> Names:
     """
     if kind == PLAYER:
         sets = [_GIVEN, _GIVEN_END, _FAMILY, _MIDDLE, _FAMILY_END]
-        places, again = _digits(number, [len(s) for s in sets])
-        given = np.char.add(_word(places[:2], *sets[:2]), " ")
-        names = np.char.add(given, _word(places[2:], *sets[2:]))
+        choices, again = _digits(number, [len(s) for s in sets])
+        given = np.char.add(_word(choices[:2], *sets[:2]), " ")
+        names = np.char.add(given, _word(choices[2:], *sets[2:]))
     elif kind in (CLUB, LEAGUE):
         patterns = _CLUB if kind == CLUB else _LEAGUE
         sets = [patterns, _PLACE, _MIDDLE, _PLACE_END]
-        places, again = _digits(number, [len(s) for s in sets])
-        names = _fill(patterns, places[0], _word(places[1:], *sets[1:]))
+        choices, again = _digits(number, [len(s) for s in sets])
+        names = _fill(patterns, choices[0], _word(choices[1:], *sets[1:]))
     elif kind == SPONSOR:
         sets = [_SECTOR, _FIRM, _MIDDLE, _FIRM_END]
-        places, again = _digits(number, [len(s) for s in sets])
-        firm = np.char.add(_word(places[1:], *sets[1:]), " ")
-        names = np.char.add(firm, _SECTOR[places[0]])
+        choices, again = _digits(number, [len(s) for s in sets])
+        firm = np.char.add(_word(choices[1:], *sets[1:]), " ")
+        names = np.char.add(firm, _SECTOR[choices[0]])
     else:
         raise ValueError(f"no kind of entity is numbered {kind}")
     if again.any():

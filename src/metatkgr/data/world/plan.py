@@ -19,16 +19,16 @@ __all__ = [
     "ENDORSES",
     "KINDS",
     "LEAGUE",
-    "PLACES",
     "PLAYER",
     "PLAYS_FOR",
     "RELATIONS",
     "SCORES_AGAINST",
+    "SLOT_KINDS",
     "SPONSOR",
     "SPONSORS",
     "Plan",
     "WorldSettings",
-    "told",
+    "report_chance",
 ]
 
 KINDS = ("league", "club", "sponsor", "player")
@@ -36,10 +36,10 @@ LEAGUE, CLUB, SPONSOR, PLAYER = range(4)
 
 RELATIONS = ("plays for", "competes in", "sponsors", "scores against", "endorses")
 PLAYS_FOR, COMPETES_IN, SPONSORS, SCORES_AGAINST, ENDORSES = range(5)
-PLACES = ((PLAYER, CLUB), (CLUB, LEAGUE), (SPONSOR, CLUB), (PLAYER, CLUB), (PLAYER, SPONSOR))
+SLOT_KINDS = ((PLAYER, CLUB), (CLUB, LEAGUE), (SPONSOR, CLUB), (PLAYER, CLUB), (PLAYER, SPONSOR))
 """For each relation the kinds of its subjects and of its objects."""
 
-# Chances per step. An unchanged tie is told again with a chance of its own; a new tie always is.
+# Chances per step. An unchanged tie is reported again with a chance of its own; a new tie always.
 ACTIVITY = np.array([0.10, 0.25, 0.60])
 """How often a substitute, a regular and a star are seen playing."""
 ACTIVITY_SHARE = np.array([0.5, 0.3, 0.2])
@@ -110,7 +110,7 @@ class Plan:
 
     settings: WorldSettings
     steps: int
-    """Planned number of steps; the world ends when it has told all its facts, about then."""
+    """Planned number of steps; the world ends when all its facts are reported, about then."""
     scale: float
     """1 is a world of about 20,000 facts."""
 
@@ -191,18 +191,19 @@ class Plan:
             ties = (
                 2.0
                 if step == 0
-                else told(LEAGUE_CHANGE, LEAGUE_NEWS) + told(SPONSOR_CHANGE, SPONSOR_NEWS)
+                else report_chance(LEAGUE_CHANGE, LEAGUE_NEWS)
+                + report_chance(SPONSOR_CHANGE, SPONSOR_NEWS)
             )
             born = self.born(PLAYER, step)
             facts += players * (seen + GOALS * activity) + clubs * ties
             facts += born + self.born(CLUB, step) + self.born(SPONSOR, step)
             facts += (players - endorsing) * sign
-            facts += endorsing * told(ENDORSEMENT_CHANGE, ENDORSEMENT_NEWS)
+            facts += endorsing * report_chance(ENDORSEMENT_CHANGE, ENDORSEMENT_NEWS)
             endorsing = (1 - RETIREMENT) * (endorsing + (players - endorsing) * sign)
             players = (1 - RETIREMENT) * players + born
         return facts
 
 
-def told(change: float, news: float) -> float:
-    """Chance that a tie is told at a step: when it changes, or else with the chance ``news``."""
+def report_chance(change: float, news: float) -> float:
+    """Chance that a tie is reported at a step: if it changes, or else with the chance ``news``."""
     return change + (1 - change) * news

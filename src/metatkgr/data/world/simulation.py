@@ -1,9 +1,9 @@
 """A simulated world of leagues, clubs, players and sponsors, whose law is known.
 
-For demonstrations and tests. Ties recur (a contract is told again and again), players follow old
-team-mates and sponsors spread within a league (shared neighbours), ``endorses`` becomes common only
-late (the time shift), newcomers appear at every step, most with few facts, and some facts cannot be
-predicted at all. ``world.step`` says exactly what happens, ``world.law`` how likely it is.
+For demonstrations and tests. Ties recur (a contract is reported again and again), players follow
+old team-mates and sponsors spread within a league (shared neighbours), ``endorses`` becomes common
+only late (the time shift), newcomers appear at every step, most with few facts, and some facts
+cannot be predicted at all. ``world.step`` says exactly what happens, ``world.law`` how likely.
 
 One step is a week; its date is a Monday.
 """
@@ -67,21 +67,21 @@ def simulate(
         settings = WorldSettings(**{k: v for k, v in given.items() if v is not None})
     elif facts is not None or seed is not None:
         raise TypeError("give simulate() either settings, or facts and seed")
-    told = list(narrate(settings))
-    subject = np.concatenate([step.subject for step in told])
-    object_ = np.concatenate([step.object for step in told])
-    step = np.repeat(np.arange(len(told)), [len(step) for step in told])
+    steps = list(narrate(settings))
+    subject = np.concatenate([step.subject for step in steps])
+    object_ = np.concatenate([step.object for step in steps])
+    step = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
     entities = int(max(subject.max(), object_.max())) + 1
-    kind, number = Plan.of(settings).numbering(-1, len(told) - 1)
+    kind, number = Plan.of(settings).numbering(-1, len(steps) - 1)
     names = names_of(kind[:entities], number[:entities])
     return Facts.build(
         subject,
-        np.concatenate([step.relation for step in told]),
+        np.concatenate([step.relation for step in steps]),
         object_,
         FIRST_DAY + STEP_DAYS * step,
         entities=Vocabulary(names.tolist()),
         relations=Vocabulary(RELATIONS),
         unit="day",
         name="world",
-        law=Law(settings, entities, last_step=len(told) - 1),
+        law=Law(settings, entities, last_step=len(steps) - 1),
     )

@@ -121,16 +121,16 @@ class World:
             mates: (...) entity ids of players, -1 for nobody.
             players: (...) the players who would follow them.
         """
-        place = np.minimum(np.searchsorted(self.player_id, mates), len(self.player_id) - 1)
-        found = (self.player_id[place] == mates) & (place != players)
-        return np.where(found, self.career[place, 0], -1)
+        position = np.minimum(np.searchsorted(self.player_id, mates), len(self.player_id) - 1)
+        present = (self.player_id[position] == mates) & (position != players)
+        return np.where(present, self.career[position, 0], -1)
 
     def seen_playing(self) -> FloatArray:
         """(P,) chance that a player who stays is seen playing; at step 0 everyone is."""
         return np.ones_like(self.activity) if self.step == 0 else self.activity
 
     def news(self, chance: float) -> float:
-        """Chance that an unchanged tie of a club is told; at step 0 every one is."""
+        """Chance that an unchanged tie of a club is reported; at step 0 every one is."""
         return 1.0 if self.step == 0 else chance
 
     def move(self, club: IntArray) -> None:

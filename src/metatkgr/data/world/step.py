@@ -8,13 +8,13 @@ drawn from S, independently for each player and each club:
   one of the ``LEAVERS`` players who left it last, and joins that old team-mate's club (chance
   ``follow``; if the place is empty, or the mate is himself or has retired, he follows nobody). A
   player who follows nobody joins any club of his league, or (chance ``STRAY``) of the world.
-  A move is always told as ``plays for``; a player who stays is seen with a chance of his own.
+  A move is always reported as ``plays for``; a player who stays is seen with a chance of his own.
 * he ``scores against`` another club of his league, any with equal chance: unpredictable.
 * he signs an endorsement (rarely before the shift, often after it) with the sponsor of his club or
-  with any sponsor; an existing one is told again, or replaced, with fixed chances.
-* a club changes its league, any with equal chance; or its ``competes in`` is told again.
+  with any sponsor; an existing one is reported again, or replaced, with fixed chances.
+* a club changes its league, any with equal chance; or its ``competes in`` is reported again.
 * a club changes its sponsor, for that of another club in its league (chance ``follow``) or for any;
-  or the old one is told again.
+  or the old one is reported again.
 * the clubs, sponsors and players due at t appear with one fact: in any league, for any club.
 
 After the facts of t the changes take effect and some players retire. A new sponsor takes the place
@@ -46,7 +46,7 @@ from metatkgr.data.world.plan import (
     SPONSOR_NEWS,
     SPONSORS,
     STRAY,
-    told,
+    report_chance,
 )
 from metatkgr.data.world.state import CAREER, LEAVERS, World
 
@@ -151,22 +151,22 @@ class _Draw:
         return np.where(followed >= 0, followed, alone)
 
     def score(self) -> None:
-        """Goals of some players against rivals of their clubs."""
+        """Goals of some players against other clubs of their leagues."""
         world = self.world
         club = world.career[:, 0]
         scorers = np.flatnonzero(self.rng.random(len(club)) < GOALS * world.activity)
         scorers = scorers[self.size[world.league[club[scorers]]] > 1]
-        rival = self.mask_query_logits(club[scorers])
-        self.facts.append((world.player_id[scorers], SCORES_AGAINST, world.club_id[rival]))
+        opponent = self.other_clubs(club[scorers])
+        self.facts.append((world.player_id[scorers], SCORES_AGAINST, world.club_id[opponent]))
 
-    def mask_query_logits(self, clubs: IntArray) -> IntArray:
+    def other_clubs(self, clubs: IntArray) -> IntArray:
         """(N,) for each of ``clubs`` another club of its league (which must have one)."""
         order, own = self.order, self.world.league[clubs]
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
         pick = (self.rng.random(len(clubs)) * (self.size[own] - 1)).astype(np.int64)
         pick += self.start[own]
-        return order[pick + (pick >= place[clubs])]
+        return order[pick + (pick >= position[clubs])]
 
     def endorse(self) -> IntArray:
         """(P,) whom each player endorses from now on."""
@@ -179,7 +179,7 @@ class _Draw:
         near = world.sponsor[world.career[signers, 0]]
         endorsed = world.endorsed.copy()
         endorsed[signers] = np.where(rng.random(len(signers)) < CLUB_SPONSOR, near, anyone)
-        seen = bound & (chance < told(ENDORSEMENT_CHANGE, ENDORSEMENT_NEWS))
+        seen = bound & (chance < report_chance(ENDORSEMENT_CHANGE, ENDORSEMENT_NEWS))
         seen[signers] = True
         self.facts.append((world.player_id[seen], ENDORSES, world.sponsor_id[endorsed[seen]]))
         return endorsed
@@ -191,7 +191,7 @@ class _Draw:
         changes = np.flatnonzero(chance < LEAGUE_CHANGE)
         league = world.league.copy()
         league[changes] = self.rng.integers(world.plan.leagues, size=len(changes))
-        seen = chance < told(LEAGUE_CHANGE, world.news(LEAGUE_NEWS))
+        seen = chance < report_chance(LEAGUE_CHANGE, world.news(LEAGUE_NEWS))
         self.facts.append((world.club_id[seen], COMPETES_IN, league[seen]))
         return league
 
@@ -205,7 +205,7 @@ class _Draw:
         sponsor = world.sponsor.copy()
         sponsor[changes] = rng.integers(len(world.sponsor_id), size=len(changes))
         followers = changes[follows]
-        sponsor[followers] = world.sponsor[self.mask_query_logits(followers)]
-        seen = chance < told(SPONSOR_CHANGE, world.news(SPONSOR_NEWS))
+        sponsor[followers] = world.sponsor[self.other_clubs(followers)]
+        seen = chance < report_chance(SPONSOR_CHANGE, world.news(SPONSOR_NEWS))
         self.facts.append((world.sponsor_id[sponsor[seen]], SPONSORS, world.club_id[seen]))
         return sponsor
