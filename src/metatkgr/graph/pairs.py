@@ -191,6 +191,29 @@ class Pairs:
         self._layers, self.relations = layers, relations
         self.device = layers[0].link.device
 
+    def distinct(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Source, relation and target of each distinct link at any time, (P,) each.
+
+        For what is counted over all known facts, not for answering a query.
+        """
+        parts = []
+        for number, pairs in enumerate(self._layers):
+            slot, target = pairs.link // pairs.entities, pairs.link % pairs.entities
+            if number:  # a link of two layers is one
+                earlier = Pairs(self._layers[:number], self.relations)
+                new = ~earlier.exist(slot, target)
+                slot, target = slot[new], target[new]
+            parts.append((slot // self.relations, slot % self.relations, target))
+        source, relation, target = (torch.cat(column) for column in zip(*parts, strict=True))
+        return source, relation, target
+
+    def exist(self, slot: Tensor, target: Tensor) -> Tensor:
+        """Whether there are links at any time, given as ``source * 2R + relation`` and target."""
+        there = torch.zeros_like(target, dtype=torch.bool)
+        for pairs in self._layers:
+            there |= pairs.find(slot, target)[1]
+        return there
+
     def last_links(self, entity: Tensor, relation: Tensor, time: Tensor) -> PairSteps:
         """Whom each entity was linked to by a relation before a time, and when last.
 

@@ -52,11 +52,11 @@ def relation_co_occurrence(known: VisibleFacts) -> Tensor:
     Shrunk towards zero, for relations with few links.
     """
     entities, relations = len(known.entities), 2 * len(known.relations)
-    source, relation_of, target, _ = known.directed()
-    triples = np.unique(np.stack([source * entities + target, relation_of], axis=1), axis=0)
-    column, relation = torch.from_numpy(triples.T.copy()).unbind(0)
-    low = torch.searchsorted(column, column)
-    high = torch.searchsorted(column, column, right=True)
+    source, relation, target = TemporalIndex.of(known).pairs.distinct()
+    pair, order = torch.sort(source * entities + target)
+    relation = relation[order]
+    low = torch.searchsorted(pair, pair)
+    high = torch.searchsorted(pair, pair, right=True)
     row, position = expand_ranges(low, high)
     both = torch.bincount(relation[row] * relations + relation[position], minlength=relations**2)
     both = both.view(relations, relations).float()
@@ -245,11 +245,7 @@ class RankerPhase:
     def _read(self) -> Examples:
         """Read the features of all examples once; sets their means and deviations."""
         parts = []
-        known = self.problem.known
-        source, relation, target, _ = (
-            torch.from_numpy(column).to(self.device) for column in known.directed()
-        )
-        self._known = torch.unique(_cells(relation, source, target, len(known.entities)))
+        self._known = TemporalIndex.of(self.problem.known, device=self.device).pairs
         indexed: VisibleFacts | None = None
         public: PublicFacts | None = None
         for examples in example_sets(self.problem, self.settings):
@@ -285,11 +281,5 @@ class RankerPhase:
             torch.from_numpy(column).to(self.device).unsqueeze(1)
             for column in (queries.entity, queries.relation)
         )
-        cell = _cells(relation, entity, candidates.entity, len(self.problem.known.entities))
-        position = torch.searchsorted(self._known, cell).clamp(max=max(len(self._known) - 1, 0))
-        known: Tensor = self._known[position] == cell
-        return known
-
-
-def _cells(relation: Tensor, source: Tensor, target: Tensor, entities: int) -> Tensor:
-    return (relation * entities + source) * entities + target
+        slot = entity * self._known.relations + relation
+        return self._known.exist(slot.expand_as(candidates.entity), candidates.entity)
