@@ -109,7 +109,7 @@ class Tasks:
         return new.tasks(shots, seed)
 
     def sample(self, most: int, seed: int = 0) -> Tasks:
-        """The same tasks with at most so many questions, drawn evenly, and all their answers."""
+        """The same tasks with at most so many queries, drawn evenly, and all their answers."""
         count = len(self.questions)
         if count <= most:
             return self
@@ -117,7 +117,7 @@ class Tasks:
         return self.only(np.sort(drawn).astype(np.int64))
 
     def only(self, rows: IntArray) -> Tasks:
-        """The same tasks with some of the questions, by their ascending rows, and all answers."""
+        """The same tasks with some of the queries, by their ascending rows, and all answers."""
         new_row = np.full(len(self.questions), -1, np.int64)
         new_row[rows] = np.arange(len(rows))
         old = self.answers

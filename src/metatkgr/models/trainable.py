@@ -1,4 +1,4 @@
-"""Models with weights: what the training loop asks of them."""
+"""Models with weights: what the training loop needs of them."""
 
 from __future__ import annotations
 

@@ -133,11 +133,13 @@ def ranker_reasons(
     for row, explanations in enumerate(rule_reasons(history, queries, candidate, walks=True)):
         entity, time = int(queries.entity[row]), int(queries.time[row])
         explanations = [*explanations, *_shared(history, entity, int(candidate[row]), time)]
-        result.append(_weighed(explanations, contributed[row]))
+        result.append(_with_weights(explanations, contributed[row]))
     return result
 
 
-def _weighed(explanations: list[Explanation], contributed: dict[str, float]) -> list[Explanation]:
+def _with_weights(
+    explanations: list[Explanation], contributed: dict[str, float]
+) -> list[Explanation]:
     kinds = dict.fromkeys(explanation.kind for explanation in explanations)
     worth = {kind: max(contributed[_KIND_OF[kind]], _LEAST) for kind in kinds if kind != "repeat"}
     if {"path", "shared"} <= set(worth):
@@ -148,11 +150,11 @@ def _weighed(explanations: list[Explanation], contributed: dict[str, float]) -> 
     total = sum(worth.values())
     # rule_reasons has weights of its own; within a kind only their proportions matter here.
     of_kind = {kind: sum(c.weight for c in explanations if c.kind == kind) for kind in kinds}
-    weighed = [
+    weighted = [
         Explanation(c.kind, worth[c.kind] / total * c.weight / of_kind[c.kind], c.links, c.count)
         for c in explanations
     ]
-    return sorted(weighed, key=lambda explanation: -explanation.weight)
+    return sorted(weighted, key=lambda explanation: -explanation.weight)
 
 
 def _shared(history: History, entity: int, answer: int, time: int) -> list[Explanation]:

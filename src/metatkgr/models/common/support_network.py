@@ -220,7 +220,7 @@ def support_vectors(
         weights: of both layers.
         unseen: all unseen entities.
         links: the visible supports of n entities.
-        candidates: (N, d) φ of all unseen entities; None: ``links`` are theirs.
+        candidates: (N, d) φ of all unseen entities; None: ``links`` are those of all.
         residual: as of :func:`first_layer`.
     """
     first = first_layer(weights, links, links.mask, residual=residual)

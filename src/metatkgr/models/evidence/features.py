@@ -36,7 +36,7 @@ class Reading:
     contact: Tensor
     """Last step at which they were linked at all; -1: never."""
     co_occurrence: Tensor
-    """Log of the share of links as theirs that go with one by r."""
+    """Log of the share of links like those of e and x that go with one by r."""
     slot_count: Tensor
     """How often x filled this slot of r."""
     slot_decayed: tuple[Tensor, ...]

@@ -47,7 +47,7 @@ class Candidates(NamedTuple):
 
 
 class PublicFacts:
-    """What is read of the public facts, whoever asks.
+    """What is read of the public facts, whatever the query entity.
 
     Args:
         visible: the facts.

@@ -36,7 +36,7 @@ class EvidenceSettings(StartSettings):
     repeats_first: bool = True
     """Whether what e has done with r before stands above all else, the latest first; the weights
     then order the rest, and are learned from novel answers only. Learned weights alone mix them,
-    which meta-validation likes less."""
+    which does less well on meta-validation."""
     recent: Count = 32
     """Candidates of a query that were linked to the entity, the latest first."""
     near: Count = 160

@@ -294,9 +294,9 @@ class MetaPhase(_SamplingPhase):
 
 def _by_interval(tasks: Tasks, intervals: int) -> list[FactTable]:
     """The queries of the tasks, in M equal parts of their time span, near to far."""
-    row = tasks.answers.question
+    query = tasks.answers.question
     entity, relation, time = (
-        column[row]
+        column[query]
         for column in (tasks.questions.entity, tasks.questions.relation, tasks.questions.time)
     )
     begin, span = (int(time.min()), int(time.max() - time.min()) + 1) if len(time) else (0, 1)

@@ -108,7 +108,7 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         return self
 
     def adapt(self, supports: Supports) -> Self:
-        """Keep the supports; parameters are adapted to them at the first query about an entity."""
+        """Keep the supports; parameters are adapted to them when queries are scored."""
         self.supports_ = supports
         self.sampler_ = sampler_for(self.index_, supports, self.settings)
         self.support_table_ = SupportTable(
