@@ -47,7 +47,7 @@ def novel(tasks: Tasks) -> Novel:
 
 
 @pytest.fixture(scope="module")
-def asked(tasks: Tasks, problem: Problem, novel: Novel) -> NovelEvidence:
+def evidence(tasks: Tasks, problem: Problem, novel: Novel) -> NovelEvidence:
     return read_evidence(tasks, problem, novel, FEW, torch.device("cpu"))
 
 
@@ -77,7 +77,7 @@ def test_three_questions_of_a_link_stand_for_all_of_them(tasks: Tasks, novel: No
 
 
 def test_paths_and_places_are_those_of_a_search_by_hand(
-    tasks: Tasks, novel: Novel, asked: NovelEvidence
+    tasks: Tasks, novel: Novel, evidence: NovelEvidence
 ) -> None:
     visible, queries = tasks.visible, novel.queries
     facts = list(zip(visible.source, visible.relation, visible.target, visible.time, strict=True))
@@ -93,37 +93,37 @@ def test_paths_and_places_are_those_of_a_search_by_hand(
         at = neighbours.get(e, set()) | set(own.other.tolist())
         for steps in (1, 2, 3):
             reached = reached | at
-            assert asked.pointed[f"path{steps}"][row] == (x in reached), (row, steps)
+            assert evidence.pointed[f"path{steps}"][row] == (x in reached), (row, steps)
             at = set().union(*(neighbours.get(y, set()) for y in at))
         stood = any(relation == r and target == x for _, relation, target, _ in before)
-        assert asked.pointed["place"][row] == stood
+        assert evidence.pointed["place"][row] == stood
         known = any(target == x for _, _, target, _ in before) or x in own.other.tolist()
-        assert asked.pointed["seen"][row] == known
+        assert evidence.pointed["seen"][row] == known
 
 
-def test_rivals_are_neither_true_answers_nor_counted_twice(
-    novel: Novel, asked: NovelEvidence
+def test_counted_candidates_are_neither_other_true_answers_nor_counted_twice(
+    novel: Novel, evidence: NovelEvidence
 ) -> None:
-    assert asked.mask[:, 0].all()
-    assert 0 < asked.reached.float().mean() < 1
-    assert asked.mask.sum(1).max() <= 1 + FEW.recent + FEW.near + FEW.near // 2 + FEW.frequent
+    assert evidence.mask[:, 0].all()
+    assert 0 < evidence.reached.float().mean() < 1
+    assert evidence.mask.sum(1).max() <= 1 + FEW.recent + FEW.near + FEW.near // 2 + FEW.frequent
     # An answer that was found is not its own rival.
     weights = initial_weights(FEW, 2 * len(FACTS.relations), torch.Generator().manual_seed(0))
     same = Ranker({name: torch.zeros_like(value) for name, value in weights.items()})
     same.deviation.fill_(1.0)
     rows = np.arange(len(novel.answer))
-    ranks = ranks_by(same, asked, rows, 0.0)
-    others = asked.mask.sum(1).numpy() - 1
-    expected = np.where(asked.reached.numpy(), 1 + others / 2, 1 + others)
+    ranks = ranks_by(same, evidence, rows, 0.0)
+    others = evidence.mask.sum(1).numpy() - 1
+    expected = np.where(evidence.reached.numpy(), 1 + others / 2, 1 + others)
     assert np.array_equal(ranks, expected)
-    assert (rule_ranks(asked, rows) >= 1).all()
+    assert (rule_ranks(evidence, rows) >= 1).all()
 
 
 def test_vectors_are_learned_first_where_they_are_evidence(
-    tasks: Tasks, problem: Problem, novel: Novel, asked: NovelEvidence
+    tasks: Tasks, problem: Problem, novel: Novel, evidence: NovelEvidence
 ) -> None:
     column = FEATURES.index("similar")
-    assert not asked.features[..., column].any()
+    assert not evidence.features[..., column].any()
     some = dataclasses.replace(FEW, dimension=4, translation_epochs=2, similar=3)
     found = read_evidence(tasks, problem, novel, some, torch.device("cpu"))
     similar = found.features[..., column]
@@ -134,14 +134,14 @@ def test_vectors_are_learned_first_where_they_are_evidence(
     assert similar[:, 0].mean() > start.features[:, 0, column].mean()
 
 
-def test_halves_share_no_entity(asked: NovelEvidence) -> None:
-    one, other = halves(asked, np.arange(len(asked.entity)))
-    assert not set(asked.entity[one]) & set(asked.entity[other])
-    assert len(one) + len(other) == len(asked.entity)
+def test_halves_share_no_entity(evidence: NovelEvidence) -> None:
+    one, other = halves(evidence, np.arange(len(evidence.entity)))
+    assert not set(evidence.entity[one]) & set(evidence.entity[other])
+    assert len(one) + len(other) == len(evidence.entity)
 
 
-def test_metrics_weigh_each_question_by_what_it_stands_for(asked: NovelEvidence) -> None:
-    two = dataclasses.replace(asked, entity=np.array([4, 9]), weight=np.array([3.0, 1.0]))
+def test_metrics_weigh_each_query_by_what_it_stands_for(evidence: NovelEvidence) -> None:
+    two = dataclasses.replace(evidence, entity=np.array([4, 9]), weight=np.array([3.0, 1.0]))
     found = judged(np.array([1.0, 20.0]), two, np.arange(2), 0.5)
     assert found["novel"]["mrr"]["value"] == round((3 + 1 / 20) / 4, 4)
     assert found["novel"]["hits@10"]["value"] == 0.75

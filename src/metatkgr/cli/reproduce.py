@@ -142,7 +142,10 @@ def reproduce(
     for name, reason in failed.items():
         console.print(f"failed: {name}: {reason.splitlines()[0]}", style="red", markup=False)
     if report:
-        _write_report(console, out, choice.datasets)
+        from metatkgr.experiments.report import write_report
+
+        for path in write_report(out, datasets=choice.datasets):
+            say(f"wrote {path}")
     if failed:
         raise typer.Exit(1)
 
@@ -229,10 +232,3 @@ def _print_rows(console: Any, rows: list[list[str]]) -> None:
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         )
         console.print("  ".join([first, *others]), markup=False, soft_wrap=True)
-
-
-def _write_report(console: Any, out: Path, datasets: tuple[str, ...]) -> None:
-    from metatkgr.experiments.report import write_report
-
-    for path in write_report(out, datasets=datasets):
-        console.print(f"wrote {path}", markup=False, soft_wrap=True)

@@ -236,7 +236,7 @@ def _draw_ablations(results: Results, datasets: Sequence[str]) -> Figure:
                     fc=grey, ec="0.1", lw=0.8, hatch=hatch, yerr=spread, capsize=3,
                     error_kw={"ecolor": "0.0", "elinewidth": 1.4}, label=name,
                 )  # fmt: skip
-            axes.bar_label(bar, [f"{hits.mean():.3f}".removeprefix("0")], padding=3, size=8)
+            axes.bar_label(bar, [number(hits.mean())], padding=3, size=8)
     handles = {text: handle for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     axes.set_xticks(range(len(datasets)), datasets)
     axes.set_ylabel("H@10")
