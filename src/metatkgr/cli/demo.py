@@ -69,7 +69,7 @@ def demo(
     console.print(
         "recurrency and paths are rules without training; metatkgr has learned how to learn about "
         "newcomers; the oracle knows the world's law and its "
-        "whole past: the ceiling.\n"
+        "whole past: the upper bound.\n"
     )
     story = story_of(tellers)
     console.print(f"[bold]{story.entity}[/bold] has just appeared. All we know:")

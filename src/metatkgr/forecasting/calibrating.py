@@ -62,11 +62,11 @@ def fit_calibration(
             samples[split.label] = _Sample.draw(model, tasks, seed)
         if sum(len(sample.answer) for sample in samples.values()) >= enough:
             break
-    whole = _Sample.join(list(samples.values())) if samples else None
-    if whole is None or len(whole.answer) < _FEWEST:
+    joined = _Sample.join(list(samples.values())) if samples else None
+    if joined is None or len(joined.answer) < _FEWEST:
         return Calibration("table" if isinstance(model, Graded) else "softmax")
-    first, all_ten = whole.errors()
-    return replace(whole.fit(), split=" and ".join(samples), ece=first, ece_top10=all_ten)
+    first, all_ten = joined.errors()
+    return replace(joined.fit(), split=" and ".join(samples), ece=first, ece_top10=all_ten)
 
 
 def calibration_report(
@@ -141,7 +141,7 @@ class _Sample:
     answer: Tensor
     """(N,)."""
     half: Tensor
-    """(N,) bool: which half of the entities asks."""
+    """(N,) bool: which half of the query entities it belongs to."""
     kinds: tuple[int, ...] = ()
     """How many grades each kind of evidence has."""
 
@@ -153,19 +153,19 @@ class _Sample:
         count = min(_QUERIES, len(tasks.answers), most)
         rows = np.sort(generator.choice(len(tasks.answers), count, replace=False))
         model.prepare(tasks.visible).adapt(tasks.supports)
-        question = tasks.answers.question[rows]
+        query = tasks.answers.question[rows]
         scores: list[Tensor] = []
         grades: list[Tensor] = []
 
         def look(begin: int, end: int) -> None:
-            asked = tasks.questions[question[begin:end]]
-            found = model.score(asked).cpu()
+            queries = tasks.questions[query[begin:end]]
+            scored = model.score(queries).cpu()
             if isinstance(model, Graded):
-                grades.append(model.grades(asked).cpu())
-            scores.append(found)
+                grades.append(model.grades(queries).cpu())
+            scores.append(scored)
 
         in_chunks(count, 64, look)
-        _, entity = np.unique(tasks.questions.entity[question], return_inverse=True)
+        _, entity = np.unique(tasks.questions.entity[query], return_inverse=True)
         answer = torch.from_numpy(tasks.answers.answer[rows])
         half = torch.from_numpy(entity % 2 == 0)
         kinds = model.grade_kinds if isinstance(model, Graded) else ()
@@ -200,8 +200,8 @@ class _Sample:
     def _judge(self, calibration: Calibration) -> tuple[Tensor, Tensor]:
         """(N, 10) probabilities of the first ten candidates, and whether each is the answer."""
         chance = calibration.apply(self.scores, self.grades)
-        place = torch.topk(self.scores, min(_TOP, self.scores.shape[1]), 1).indices
-        return chance.gather(1, place), place == self.answer.unsqueeze(1)
+        first = torch.topk(self.scores, min(_TOP, self.scores.shape[1]), 1).indices
+        return chance.gather(1, first), first == self.answer.unsqueeze(1)
 
     def fit(self) -> Calibration:
         """The calibration under which these answers are likeliest."""

@@ -169,7 +169,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The first ranks of each question, in order."""
+    """The first ranks of each query, in order."""
 
     entity: Tensor
     """(Q, M) candidates, best first."""
@@ -180,7 +180,7 @@ class Head:
     cell: Tensor
     """(Q, M) where in the table: grade * bands + band."""
     group: Tensor
-    """(Q, M) number of the tie, over all questions."""
+    """(Q, M) number of the tie, over all queries."""
 
     @classmethod
     def of(cls, scores: Tensor, grades: Tensor) -> Head:

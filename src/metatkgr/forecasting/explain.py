@@ -83,10 +83,10 @@ class Forecast:
     label: str
     relation: str
     side: str
-    """'object': the asking entity is the subject and this is the object; 'subject': the reverse."""
+    """'object': the query entity is the subject and this is the object; 'subject': the reverse."""
     at: str
     score: float
-    """The model's own number: comparable within one question only."""
+    """The model's own number: comparable within one query only."""
     probability: float
     """That this is the answer, given that there is one; calibrated."""
     rank: int
@@ -95,7 +95,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Forecasts:
-    """The answer to one question: candidates, best first."""
+    """The answer to one query: candidates, best first."""
 
     query: dict[str, Any]
     """What was asked, with names and dates as they were understood, and by whom it is answered."""
@@ -109,8 +109,8 @@ class Forecasts:
     def __iter__(self) -> Iterator[Forecast]:
         return iter(self.forecasts)
 
-    def __getitem__(self, place: int) -> Forecast:
-        return self.forecasts[place]
+    def __getitem__(self, index: int) -> Forecast:
+        return self.forecasts[index]
 
     def to_json(self) -> dict[str, Any]:
         """As ``metatkgr predict --json`` writes it; ``explanation`` is about the first forecast."""
@@ -150,7 +150,7 @@ class Forecasts:
         return need("polars").DataFrame(self._columns())
 
     def title(self) -> str:
-        """The question as one line."""
+        """The query as one line."""
         q = self.query
         when = q["at"] if not q.get("horizon") else f"{q['at']} to {q['until']}"
         if q.get("relation") is None:
@@ -281,14 +281,12 @@ class Verbaliser:
         )
 
     def _frequency(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        place = "subject" if relation >= len(self._relations) else "object"
+        side = "subject" if relation >= len(self._relations) else "object"
         last = self._on(self.date(why.links[0].time))
         times = f"once before, {last}"
         if why.count > 1:
             times = f"{why.count:,} times before, last {last}"
-        return (
-            f"{self._entities.label(answer)} was the {place} of {self.relation(relation)} {times}"
-        )
+        return f"{self._entities.label(answer)} was the {side} of {self.relation(relation)} {times}"
 
     def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         fact = self.fact(*why.links[0])

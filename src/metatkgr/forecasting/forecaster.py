@@ -45,7 +45,7 @@ class Forecaster:
     >>> forecaster.observe([("Acme", "acquires", "Bolt Ltd", "2026-11-02")])  # doctest: +SKIP
     >>> print(forecaster.predict("Acme", "acquires", explain=True))  # doctest: +SKIP
 
-    A question at a time sees every fact strictly before it, and of the asking entity its first K
+    A query at a time sees every fact strictly before it, and of the query entity its first K
     facts whatever their time. All methods may be called from several threads; each call sees the
     facts as they were at one moment.
 
@@ -174,7 +174,7 @@ class Forecaster:
                 graph.add(list(new), list(arrivals))
         return Observed(len(arrivals), len(checked) - len(arrivals), tuple(new))
 
-    # Questions
+    # Queries
 
     def predict(
         self,
@@ -190,7 +190,7 @@ class Forecaster:
         """The most likely answers, best first.
 
         Args:
-            entity: name, label or alias of the asking entity.
+            entity: name, label or alias of the query entity.
             relation: None: its most likely next facts over all relations and both sides.
             at: a date as text or object, or a number: in graphs that count time in plain numbers
                 or years one of those, else a step. None: the step after the last fact.
@@ -207,7 +207,7 @@ class Forecaster:
             snapshot = self._graph.snapshot()
             who = self._entity(snapshot, entity)
             step = self._step(snapshot, at)
-            asked = None if relation is None else self._relation(relation, side)
+            directed = None if relation is None else self._relation(relation, side)
             calibration = self.calibration  # first: a fit shows the model its own tasks
             self._engine.show(snapshot, who)
             moments = np.arange(step, step + length)
@@ -215,18 +215,20 @@ class Forecaster:
             def ask(queries: Queries) -> tuple[Tensor, Tensor]:
                 return self._engine.score(snapshot, queries, calibration)
 
-            if asked is None:
+            if directed is None:
                 share = next_relations(snapshot, who, step, self.shots)
-                found = best_facts(ask, snapshot, who, share, moments, top)
+                candidates = best_facts(ask, snapshot, who, share, moments, top)
             else:
-                found = best_candidates(ask, snapshot, who, asked, moments, top)
-            reasons = self._reasons(snapshot, who, found) if explain else [()] * len(found)
+                candidates = best_candidates(ask, snapshot, who, directed, moments, top)
+            reasons: list[tuple[Reason, ...]] = [()] * len(candidates)
+            if explain:
+                reasons = self._reasons(snapshot, who, candidates)
         words = Verbaliser(snapshot)
         query = {
             "entity": snapshot.entities.name(who),
             "label": snapshot.entities.label(who),
-            "relation": None if asked is None else words.relation(asked),
-            "side": None if asked is None else side,
+            "relation": None if directed is None else words.relation(directed),
+            "side": None if directed is None else side,
             "at": words.date(step),
             "until": words.date(step + length - 1),
             "horizon": horizon,
@@ -236,7 +238,7 @@ class Forecaster:
         }
         forecasts = tuple(
             self._forecast(words, candidate, rank, why)
-            for rank, (candidate, why) in enumerate(zip(found, reasons, strict=True), 1)
+            for rank, (candidate, why) in enumerate(zip(candidates, reasons, strict=True), 1)
         )
         return Forecasts(query, forecasts, calibration.about())
 
@@ -254,22 +256,22 @@ class Forecaster:
         with self._lock:
             snapshot = self._graph.snapshot()
             who, other = self._entity(snapshot, entity), self._entity(snapshot, answer)
-            asked, step = self._relation(relation, side), self._step(snapshot, at)
+            directed, step = self._relation(relation, side), self._step(snapshot, at)
             self._engine.show(snapshot, who)
-            candidate = Candidate(other, asked, step, 0.0, 0.0)
+            candidate = Candidate(other, directed, step, 0.0, 0.0)
             return self._reasons(snapshot, who, [candidate])[0]
 
     def search(self, text: str, limit: int = 10) -> list[Match]:
         """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""
         snapshot = self.snapshot()
-        found = []
+        matches = []
         for number in search_names(snapshot.entities, text, limit):
             times = snapshot.links(number)[2]
             label = snapshot.first.calendar.label
             dates = (label(int(times[0])), label(int(times[-1]))) if len(times) else ("", "")
             name, shown = snapshot.entities.name(number), snapshot.entities.label(number)
-            found.append(Match(name, shown, len(times), *dates))
-        return found
+            matches.append(Match(name, shown, len(times), *dates))
+        return matches
 
     def timeline(self, entity: str) -> list[FactView]:
         """All facts of an entity, oldest first."""
@@ -295,16 +297,16 @@ class Forecaster:
         return checked_step(at, snapshot.first.calendar, self._trained_on.steps)
 
     def _reasons(
-        self, snapshot: Snapshot, who: int, found: list[Candidate]
+        self, snapshot: Snapshot, who: int, candidates: list[Candidate]
     ) -> list[tuple[Reason, ...]]:
-        columns = np.array([(who, c.relation, c.step, c.entity) for c in found], np.int64)
+        columns = np.array([(who, c.relation, c.step, c.entity) for c in candidates], np.int64)
         entity, relation, time, answer = np.ascontiguousarray(columns.reshape(-1, 4).T)
         queries = Queries(entity, relation, time)
         explanations = self._engine.reasons(queries, torch.from_numpy(answer))
         words = Verbaliser(snapshot)
         return [
             tuple(words.reason(who, c.relation, c.entity, explanation) for explanation in some)
-            for c, some in zip(found, explanations, strict=True)
+            for c, some in zip(candidates, explanations, strict=True)
         ]
 
     def _forecast(

@@ -20,7 +20,7 @@ from metatkgr.forecasting.names import checked_name
 __all__ = ["checked_rows", "checked_step", "rows_of"]
 
 FURTHEST = 1 << 20
-"""Steps: a fact or question further from the graph's beginning (or, in a longer graph, further than
+"""Steps: a fact or query further from the graph's beginning (or, in a longer graph, further than
 16 times its length) is refused as a misread date."""
 
 Row = tuple[Any, Any, Any, Any]

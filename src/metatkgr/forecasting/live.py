@@ -172,8 +172,8 @@ class LiveGraph:
 class Engine:
     """Keeps a model in step with snapshots. Not for several threads: the forecaster locks.
 
-    A model is prepared for each snapshot. A ``live`` one is adapted to the first K facts of whoever
-    is asked about; any other to those of every entity that emerged in the meta-test period of
+    A model is prepared for each snapshot. A ``live`` one is adapted to the first K facts of the
+    query entity; any other to those of every entity that emerged in the meta-test period of
     ``facts`` or later: the ones that are new to what it has learned.
 
     Args:
@@ -197,7 +197,7 @@ class Engine:
         return fit_calibration(self.model, self._facts, self.shots)
 
     def show(self, snapshot: Snapshot, entity: int) -> None:
-        """Show the model all facts of a snapshot, before questions about an entity.
+        """Show the model all facts of a snapshot, before queries about an entity.
 
         Raises:
             DataError: the entity came after the model's facts, and the model cannot learn of it.
@@ -244,7 +244,7 @@ class Engine:
         return scores, calibration.apply(scores, grades)
 
     def reasons(self, queries: Queries, answer: Tensor) -> list[list[Explanation]]:
-        """What speaks for one candidate of each question; nothing, if the model cannot say."""
+        """What speaks for one candidate of each query; nothing, if the model cannot say."""
         if not isinstance(self.model, Explains) or not len(queries):
             return [[] for _ in range(len(queries))]
         return self.model.reasons(queries, answer)

@@ -141,11 +141,11 @@ class GrowingVocabulary(Vocabulary):
 
     def id(self, name: str, kind: str = "name") -> int:
         """Id of a name, label or alias; an unknown one is an error that suggests the nearest."""
-        found = self._find(name)
-        if found is None:
+        known = self._find(name)
+        if known is None:
             near = [self.label(number) for number in search_names(self, name, 3)]
             raise UnknownNameError(kind, name, near, among=len(self))
-        return found
+        return known
 
     def label(self, number: int) -> str:
         """What to show a person for ``number``."""
@@ -181,14 +181,14 @@ class _SearchIndex:
         # Underscores are how some datasets write spaces.
         spaced = wanted.replace(" ", "_")
         best: dict[int, tuple[int, int, str]] = {}
-        for place, plain in enumerate(self._plain[:]):
+        for row, plain in enumerate(self._plain[:]):
             if wanted not in plain and spaced not in plain:
                 continue
-            number = self._ids[place]
+            number = self._ids[row]
             if number < size:
-                likeness = _likeness(self._names[place], plain, text, wanted, spaced)
-                found = (likeness, len(plain), plain)
-                best[number] = min(found, best.get(number, found))
+                likeness = _likeness(self._names[row], plain, text, wanted, spaced)
+                key = (likeness, len(plain), plain)
+                best[number] = min(key, best.get(number, key))
         return sorted(best, key=lambda number: best[number])
 
     def alike(self, text: str, size: int, limit: int) -> list[int]:
@@ -196,14 +196,14 @@ class _SearchIndex:
         from rapidfuzz import fuzz, process
 
         # An id may be found by its name, label and alias, or be too new for this vocabulary.
-        found = process.extract(
+        matches = process.extract(
             text.casefold(),
             self._plain[:],
             scorer=fuzz.ratio,
             score_cutoff=_NEARLY,
             limit=None if len(self._plain) < 4 * limit else 4 * limit,
         )
-        numbers = (self._ids[place] for _, _, place in found)
+        numbers = (self._ids[row] for _, _, row in matches)
         return list(dict.fromkeys(number for number in numbers if number < size))[:limit]
 
 
@@ -221,15 +221,15 @@ def _likeness(name: str, plain: str, text: str, wanted: str, spaced: str) -> int
 def search_names(vocabulary: GrowingVocabulary, text: str, limit: int) -> list[int]:
     """Ids whose name, label or alias is like ``text``, best first.
 
-    Those that contain it (exactly equal, beginning with it, a word beginning with it, elsewhere),
+    Those that contain it (exactly equal, beginning with it, a word beginning with it, anywhere),
     and where these are fewer than ``limit``, those spelt nearly so.
     """
     wanted = text.strip()
     if not wanted or limit < 1:
         return []
     index, size = vocabulary.searchable(), len(vocabulary)
-    found = index.containing(wanted, size)[:limit]
-    if len(found) < limit and len(wanted) > 2:
+    numbers = index.containing(wanted, size)[:limit]
+    if len(numbers) < limit and len(wanted) > 2:
         more = index.alike(wanted[:_LONGEST], size, limit)
-        found += [number for number in more if number not in found]
-    return found[:limit]
+        numbers += [number for number in more if number not in numbers]
+    return numbers[:limit]

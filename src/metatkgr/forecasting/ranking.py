@@ -1,6 +1,6 @@
 r"""From scores and probabilities of all candidates to the best few.
 
-Where no relation is asked for, each has a probability of its own: what an entity does next, before
+Where a query has no relation, each has a probability of its own: what an entity does next, before
 asking with whom.
 
 .. math:: P(r \mid e, t) = \frac{\sum_{i: r_i = r} 2^{-(t - t_i)/h} + a\, P(r)}
@@ -34,7 +34,7 @@ _CELLS = 1 << 22
 _TIES = 2000
 """So many candidates at the edge of the list are put in order by name."""
 _RELATIONS = 8
-"""So many relations are asked about at first; then twice as many, and so on."""
+"""So many relations are scored at first; then twice as many, and so on."""
 _MOST_RELATIONS = 64
 """At a time."""
 _PRIOR = 1.0
@@ -43,7 +43,7 @@ _LIFE = 20
 """Half-lives h in the time the graph has lasted."""
 
 Ask = Callable[[Queries], tuple[Tensor, Tensor]]
-"""(Q, E) scores and probabilities of questions."""
+"""(Q, E) scores and probabilities of queries."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class Candidate:
 def best_candidates(
     ask: Ask, snapshot: Snapshot, entity: int, relation: int, moments: IntArray, top: int
 ) -> list[Candidate]:
-    """The ``top`` answers to one question; of several moments, each candidate's best.
+    """The ``top`` answers to one query; of several moments, each candidate's best.
 
     Over several moments candidates are ordered by probability, because scores of different
-    questions cannot be compared; the earliest of equal moments counts.
+    queries cannot be compared; the earliest of equal moments counts.
     """
     answers = _answers(ask, snapshot, entity, [relation], moments)
     return _top(snapshot, relation, answers, 0, moments, top)
@@ -77,7 +77,7 @@ def next_relations(
 
     Args:
         snapshot: the facts.
-        entity: who is asked about.
+        entity: the query entity.
         step: when.
         shots: so many first facts of the entity are visible at any time.
     """
@@ -102,41 +102,41 @@ def best_facts(
     """The ``top`` next facts over all relations.
 
     A fact's probability is that of its relation times that of the answer given the relation. It is
-    at most the relation's, so relations are asked in order of theirs until no other can matter;
-    several at a time, because a model answers many questions in hardly more time than one.
+    at most the relation's, so relations are scored in order of theirs until no other can matter;
+    several at a time, because a model answers many queries in hardly more time than one.
 
     Args:
-        ask: scores questions.
+        ask: scores queries.
         snapshot: the facts.
-        entity: who is asked about.
+        entity: the query entity.
         share: (2R,) probability of each directed relation.
         moments: (T,) steps.
         top: how many.
     """
-    found: list[Candidate] = []
+    best: list[Candidate] = []
     order = np.argsort(-share, kind="stable")
     begin, many = 0, _RELATIONS
-    while begin < len(order) and not _settled(found, top, float(share[order[begin]])):
+    while begin < len(order) and not _settled(best, top, float(share[order[begin]])):
         relations = order[begin : begin + many].tolist()
         answers = _answers(ask, snapshot, entity, relations, moments)
         likeliest = answers.chance.amax(1).tolist()
         for row, relation in enumerate(relations):
             chance = float(share[relation])
-            if _settled(found, top, chance * likeliest[row]):
+            if _settled(best, top, chance * likeliest[row]):
                 continue
-            found += [
+            best += [
                 Candidate(c.entity, relation, c.step, c.score, chance * c.probability)
                 for c in _top(snapshot, relation, answers, row, moments, top)
             ]
-            found.sort(key=lambda c: -c.probability)
-            del found[top:]
+            best.sort(key=lambda c: -c.probability)
+            del best[top:]
         begin, many = begin + many, min(2 * many, _MOST_RELATIONS)
-    return found
+    return best
 
 
-def _settled(found: list[Candidate], top: int, most: float) -> bool:
+def _settled(best: list[Candidate], top: int, most: float) -> bool:
     """Whether nothing of probability ``most`` or less can enter the list."""
-    return len(found) >= top and found[top - 1].probability >= most
+    return len(best) >= top and best[top - 1].probability >= most
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ class _Answers:
     """(B, E)."""
     chance: Tensor
     """(B, E)."""
-    place: Tensor | None
+    moment: Tensor | None
     """(B, E) which moment; None: there is one."""
 
 
@@ -160,25 +160,25 @@ def _answers(
 
     def look(begin: int, end: int) -> None:
         some = moments[begin:end]
-        asked = np.repeat(np.array(relations, np.int64), len(some))
-        scores, chance = ask(_queries(entity, asked, np.tile(some, len(relations))))
+        directed = np.repeat(np.array(relations, np.int64), len(some))
+        scores, chance = ask(_queries(entity, directed, np.tile(some, len(relations))))
         if len(moments) == 1:
             best[:] = [scores, chance]
             return
         shape = (len(relations), len(some), -1)
-        value, place = chance.reshape(shape).max(1)
-        score = scores.reshape(shape).gather(1, place.unsqueeze(1)).squeeze(1).double()
-        found = torch.stack([value, score, place.double() + begin])
+        value, moment = chance.reshape(shape).max(1)
+        score = scores.reshape(shape).gather(1, moment.unsqueeze(1)).squeeze(1).double()
+        merged = torch.stack([value, score, moment.double() + begin])
         if best:
-            found = torch.where(found[0] > best[0][0], found, best[0])
-        best[:] = [found]
+            merged = torch.where(merged[0] > best[0][0], merged, best[0])
+        best[:] = [merged]
 
     size = max(_CELLS // (len(snapshot.entities) * len(relations)), 1)
     in_chunks(len(moments), size, look)
     if len(moments) == 1:
         return _Answers(best[0], best[0], best[1], None)
-    value, score, place = best[0]
-    return _Answers(value, score, value, place)
+    value, score, moment = best[0]
+    return _Answers(value, score, value, moment)
 
 
 def _queries(entity: int, relations: IntArray, moments: IntArray) -> Queries:
@@ -191,10 +191,10 @@ def _top(
     order = _top_order(snapshot, answers.value[row], top)
     picked = torch.tensor(order, device=answers.value.device)
     scores, chances = answers.score[row][picked].tolist(), answers.chance[row][picked].tolist()
-    place = [0.0] * len(order) if answers.place is None else answers.place[row][picked].tolist()
+    which = [0.0] * len(order) if answers.moment is None else answers.moment[row][picked].tolist()
     return [
         Candidate(x, relation, int(moments[int(when)]), float(score), chance)
-        for x, score, chance, when in zip(order, scores, chances, place, strict=True)
+        for x, score, chance, when in zip(order, scores, chances, which, strict=True)
     ]
 
 

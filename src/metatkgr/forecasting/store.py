@@ -138,13 +138,13 @@ class FactStore:
     def add(self, facts: Iterable[Sequence[str]]) -> Observed:
         """Keep facts: all of them, on disk, when this returns; none of them when it raises."""
         rows: dict[str, dict[str, str]] = {}
-        told = 0
+        given = 0
         for fact in facts:
             row = _checked(fact)
             rows.setdefault(_digest(row), row._asdict())
-            told += 1
+            given += 1
         if not rows:
-            return Observed(0, told)
+            return Observed(0, given)
         kind = sqlite if self._is_sqlite else postgresql
         statement = kind.insert(_facts).on_conflict_do_nothing(index_elements=["digest"])
         with self._writing() as connection:
@@ -154,7 +154,7 @@ class FactStore:
             accepted = connection.scalar(
                 sa.select(sa.func.count()).select_from(_facts).where(_facts.c.sequence > before)
             )
-        return Observed(int(accepted or 0), told - int(accepted or 0))
+        return Observed(int(accepted or 0), given - int(accepted or 0))
 
     def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
         """Facts with a number above ``sequence``, in the order of their numbers."""
@@ -166,11 +166,11 @@ class FactStore:
             .limit(limit)
         )
         with self._connection() as connection:
-            found = [StoredFact(n, FactView(*words)) for n, *words in connection.execute(wanted)]
-        for n, fact in found:
+            stored = [StoredFact(n, FactView(*words)) for n, *words in connection.execute(wanted)]
+        for n, fact in stored:
             if not all(isinstance(text, str) for text in fact):
                 raise StoreError(f"the store {self.name} is damaged: its fact {n} is not of texts")
-        return found
+        return stored
 
     def last(self) -> int:
         """The highest number given out; 0 for an empty store."""
@@ -202,7 +202,7 @@ class FactStore:
                 yield connection
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             # The driver cannot even put some of the errors of a damaged file into words.
-            raise self._told(error) from error
+            raise self._store_error(error) from error
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
@@ -219,17 +219,17 @@ class FactStore:
     def _make_tables(self) -> None:
         with self._writing() as connection:
             _tables.create_all(connection)
-            found = connection.scalar(sa.select(sa.func.max(_schema.c.version)))
-            if found is None:
+            version = connection.scalar(sa.select(sa.func.max(_schema.c.version)))
+            if version is None:
                 connection.execute(sa.insert(_schema).values(version=VERSION))
-        if found not in (None, VERSION):
+        if version not in (None, VERSION):
             self.close()
             raise StoreError(
-                f"{self.name} has tables of version {found}, this program writes version "
+                f"{self.name} has tables of version {version}, this program writes version "
                 f"{VERSION}: use the metatkgr that made it, or another store"
             )
 
-    def _told(self, error: Exception) -> StoreError:
+    def _store_error(self, error: Exception) -> StoreError:
         """A database's error as one line that names the store and not its password."""
         cause = getattr(error, "orig", None) or error
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]

@@ -86,30 +86,30 @@ def create_app(
     forecaster = service.forecaster
 
     @app.post("/predict", responses=_errors(404, 408, 413, 415), dependencies=secured)
-    def predict(question: schemas.PredictIn) -> schemas.ForecastsOut:
+    def predict(query: schemas.PredictIn) -> schemas.ForecastsOut:
         """Rank what comes next for an entity."""
-        found = forecaster.predict(
-            question.entity,
-            question.relation,
-            at=question.at,
-            side=question.side,
-            top=question.top,
-            horizon=question.horizon,
-            explain=question.explain,
+        forecasts = forecaster.predict(
+            query.entity,
+            query.relation,
+            at=query.at,
+            side=query.side,
+            top=query.top,
+            horizon=query.horizon,
+            explain=query.explain,
         )
-        return schemas.ForecastsOut.model_validate(found.to_json())
+        return schemas.ForecastsOut.model_validate(forecasts.to_json())
 
     @app.post("/explain", responses=_errors(404, 408, 413, 415), dependencies=secured)
-    def explain(question: schemas.ExplainIn) -> schemas.ExplainOut:
+    def explain(query: schemas.ExplainIn) -> schemas.ExplainOut:
         """Say what speaks for one answer."""
-        found = forecaster.explain(
-            question.entity,
-            question.relation,
-            question.answer,
-            at=question.at,
-            side=question.side,
+        reasons = forecaster.explain(
+            query.entity,
+            query.relation,
+            query.answer,
+            at=query.at,
+            side=query.side,
         )
-        return schemas.ExplainOut(reasons=found)
+        return schemas.ExplainOut(reasons=reasons)
 
     @app.post("/facts", responses=_errors(408, 413, 415), dependencies=secured)
     def add_facts(facts: schemas.OneOrMore) -> Observed:
@@ -118,16 +118,16 @@ def create_app(
         When this answers 200, they are on disk and part of every later forecast. The same fact
         sent again changes nothing. New entities are welcome; new relations are not.
         """
-        told = facts.facts if isinstance(facts, schemas.FactsIn) else [facts]
-        return service.add([(f.subject, f.relation, f.object, f.time) for f in told])
+        given = facts.facts if isinstance(facts, schemas.FactsIn) else [facts]
+        return service.add([(f.subject, f.relation, f.object, f.time) for f in given])
 
     @app.get("/facts", responses=_errors(404), dependencies=secured)
     def timeline(
         entity: Annotated[schemas.Name, Query(examples=["Tarn Velloso"])], limit: Limit = 200
     ) -> schemas.TimelineOut:
         """The facts of an entity, oldest first; where there are more, the latest."""
-        found = forecaster.timeline(entity)
-        return schemas.TimelineOut(entity=entity, total=len(found), facts=found[-limit:])
+        facts = forecaster.timeline(entity)
+        return schemas.TimelineOut(entity=entity, total=len(facts), facts=facts[-limit:])
 
     @app.get("/entities", responses=_errors(), dependencies=secured)
     def entities(q: Text, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> schemas.EntitiesOut:

@@ -47,7 +47,7 @@ def handle_errors(app: FastAPI) -> None:
     """Give an app the handlers of all errors."""
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(MetaTKGRError, _told)
+    app.add_exception_handler(MetaTKGRError, _input_error)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -70,9 +70,9 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 def _problem(detail: Any) -> str:
     # The offending input is left out: it may be megabytes, or no text at all.
-    place = ".".join(plain(part) for part in detail.get("loc", ())[:6])
+    where = ".".join(plain(part) for part in detail.get("loc", ())[:6])
     message = plain(detail.get("msg", "is not valid"))
-    return f"{place}: {message}"
+    return f"{where}: {message}"
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
@@ -88,14 +88,14 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     return answer(error.status_code, code, message, hint, headers)
 
 
-async def _told(request: Request, error: Exception) -> JSONResponse:
+async def _input_error(request: Request, error: Exception) -> JSONResponse:
     """An error that is the input's fault: its own sentence, the advice apart where there is any."""
     if isinstance(error, StoreError):
         _LOG.error("%s", error)
         message = "the store of facts does not answer; nothing was changed"
         return answer(503, "store_unavailable", message, "try again", {"Retry-After": "2"})
-    told = str(error)
-    message, _, hint = (told, "", "") if "\n" in told else told.partition("; ")
+    text = str(error)
+    message, _, hint = (text, "", "") if "\n" in text else text.partition("; ")
     if isinstance(error, UnknownNameError):
         return answer(404, "unknown_name", message, hint)
     return answer(400, "bad_request", message, hint)

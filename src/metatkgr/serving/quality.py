@@ -1,6 +1,6 @@
 """How good the served model is: over time, and beside the rules, on meta-validation.
 
-Measured once, in the background, on a sample of the questions, and kept in the run's folder.
+Measured once, in the background, on a sample of the queries, and kept in the run's folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QualitySettings:
     questions: int = 1000
     """At most so many, drawn evenly from all."""
     spans: int = 12
-    """Parts into which the time of the questions is cut."""
+    """Parts into which the time of the queries is cut."""
 
 
 class _StopError(Exception):
@@ -86,7 +86,7 @@ class Quality:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the measuring at the next chunk of questions."""
+        """End the measuring at the next chunk of queries."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
@@ -138,7 +138,7 @@ class Quality:
             split="meta-validation",
             seed=s.seed,
         )
-        whole = len(tasks.questions)
+        total = len(tasks.questions)
         tasks = tasks.sample(s.questions, s.seed)
         done = {
             name: evaluate(make(), tasks, score_bytes=_CHUNK_BYTES, progress=self._go_on)
@@ -150,7 +150,7 @@ class Quality:
             shots=str(s.shots),
             visibility=s.visibility,
             questions=len(tasks.questions),
-            of_questions=whole,
+            of_questions=total,
             models=[_row(name, evaluation) for name, evaluation in done.items()],
             spans=_spans(done, s.spans),
         )

@@ -129,13 +129,13 @@ def check_fit(what: str, state: Mapping[str, Tensor], expected: Mapping[str, Ten
         if name not in state or name not in expected:
             kind = "lacks the weight" if name in expected else "has a weight too many,"
             raise DataError(f"{what} {kind} {name[:80]!r}; it is of another model or version")
-        found, wanted = state[name], expected[name]
-        if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        weight, wanted = state[name], expected[name]
+        if weight.shape != wanted.shape or weight.dtype != wanted.dtype:
             raise DataError(
-                f"{what}: the weight {name!r} is {tuple(found.shape)} of {found.dtype}, not "
+                f"{what}: the weight {name!r} is {tuple(weight.shape)} of {weight.dtype}, not "
                 f"{tuple(wanted.shape)} of {wanted.dtype}; it is of another model, setting or graph"
             )
-        if found.dtype.is_floating_point and not bool(torch.isfinite(found).all()):
+        if weight.dtype.is_floating_point and not bool(torch.isfinite(weight).all()):
             raise DataError(f"{what}: the weight {name!r} holds numbers that are not finite")
 
 
@@ -285,7 +285,7 @@ class KeptStage:
 def kept_stage(
     folder: Path | None, model: TrainableModel[Any], phase: Phase, seed: int, precision: str
 ) -> KeptStage | None:
-    """The place of a phase's outcome, where it is shared at all."""
+    """The file of a phase's outcome, where it is shared at all."""
     if folder is None or not isinstance(phase, SharedPhase):
         return None
     learned = {id(parameter) for parameter in phase.parameters()}

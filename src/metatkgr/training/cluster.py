@@ -83,7 +83,7 @@ class Connection:
     def remote(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that runs on one CPU of the cluster, and returns a reference at once.
 
-        Where its process dies, Ray begins it anew, elsewhere, a few times.
+        Where its process dies, Ray begins it anew, in another one, a few times.
         """
         how = {"num_cpus": 1, "num_gpus": self.share, "max_retries": _ATTEMPTS - 1}
         return partial(self.ray.remote(**how)(_on_node).remote, function)
@@ -148,7 +148,7 @@ def evaluate_on(
     device: str = "auto",
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
-    """As ``evaluate``, with the questions shared out over a cluster.
+    """As ``evaluate``, with the queries shared out over a cluster.
 
     Args:
         address: as in :func:`connected`.
@@ -156,7 +156,7 @@ def evaluate_on(
         tasks: the tasks of one split; they travel too.
         workers: as in :func:`connected`.
         device: as in :func:`connected`.
-        progress: called with the number of questions done since the last call.
+        progress: called with the number of distinct queries done since the last call.
     """
     if model.needs_law:
         raise SettingsError(f"{model.name} knows the law of a world, which does not travel")
@@ -181,14 +181,14 @@ def evaluate_on(
             done[part] = Evaluation(tasks.only(rows[part]), ranks, novel, seconds)
             if progress:
                 progress(len(rows[part]))
-        return join_shards(tasks, [(rows[part], found) for part, found in done.items()])
+        return join_shards(tasks, [(rows[part], shard) for part, shard in done.items()])
 
 
 def _rank_part(model: tuple[str, Any, Any], tasks: Tasks, rows: Any, device: str) -> Any:
-    """On a node: the ranks of some questions."""
+    """On a node: the ranks of some queries."""
     name, settings, weights = model
     here = available()[name](settings, device=device)
     if weights is not None and isinstance(here, TrainableModel):
         here.load_state_dict({key: torch.from_numpy(value) for key, value in weights.items()})
-    found = evaluate(here, tasks.only(rows))
-    return found.ranks, found.novel, found.seconds
+    evaluation = evaluate(here, tasks.only(rows))
+    return evaluation.ranks, evaluation.novel, evaluation.seconds

@@ -2,7 +2,7 @@
 
 Start them with ``torchrun``; it says through the environment how many there are. Every process
 draws the same batches from the same seed and computes the loss of its own part of each; an
-evaluation is shared out too, by questions (also among the workers of a cluster). Where ``torchrun``
+evaluation is shared out too, by queries (also among the workers of a cluster). Where ``torchrun``
 starts them anew after a loss (``--max-restarts``), they go on from the last checkpoint.
 """
 
@@ -50,7 +50,7 @@ def processes(device: torch.device) -> Iterator[Part]:
     """Join the processes that ``torchrun`` started, and leave them at the end.
 
     Yields:
-        This process's part; the whole where there is one process only.
+        This process's part; all of it where there is one process only.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         yield Part()
@@ -132,16 +132,16 @@ def sum_over_processes(values: Tensor) -> Tensor:
 
 
 def evaluate_together(model: Model[Any], tasks: Tasks) -> Evaluation:
-    """As ``evaluate``, each process with some of the questions; all of them get all ranks."""
+    """As ``evaluate``, each process with some of the queries; all of them get all ranks."""
     part = current_part()
     if part.count == 1:
         return evaluate(model, tasks)
-    questions = shard_rows(tasks, part)
-    rows = answer_rows(tasks, questions)
+    queries = shard_rows(tasks, part)
+    rows = answer_rows(tasks, queries)
     table = torch.zeros(1 + len(FILTERS), len(tasks.answers), dtype=torch.float64)
     seconds: dict[str, float] = {}
     if len(rows):
-        shard = evaluate(model, tasks.only(questions))
+        shard = evaluate(model, tasks.only(queries))
         seconds = shard.seconds
         columns = [shard.novel, *(shard.ranks[name] for name in FILTERS)]
         table[:, torch.from_numpy(rows)] = torch.from_numpy(np.stack(columns).astype(np.float64))
@@ -152,12 +152,12 @@ def evaluate_together(model: Model[Any], tasks: Tasks) -> Evaluation:
 
 
 def shard_rows(tasks: Tasks, part: Part) -> IntArray:
-    """The questions of one part, as ascending rows of ``tasks.questions``; may be none.
+    """The queries of one part, as ascending rows of ``tasks.questions``; may be none.
 
-    A model encodes its candidates once for each time step that is asked about, so a part is a
+    A model encodes its candidates once for each time step of the queries, so a part is a
     stretch of time. Its ranks do not depend on the other parts: scores do not depend on the batch.
-    Every question weighs 1/Q, and every moment 1/M, shared by its questions: the parts are as equal
-    as can be both in questions and in moments.
+    Every query weighs 1/Q, and every time step 1/M, shared by its queries: the parts are as equal
+    as can be both in queries and in time steps.
     """
     time = tasks.questions.time
     order = np.argsort(time, kind="stable")
@@ -168,24 +168,24 @@ def shard_rows(tasks: Tasks, part: Part) -> IntArray:
     return np.sort(order[part_of == part.number])
 
 
-def answer_rows(tasks: Tasks, questions: IntArray) -> IntArray:
-    """The rows of ``tasks.answers`` that belong to some questions, in the order of a shard's."""
-    return np.flatnonzero(np.isin(tasks.answers.question, questions))
+def answer_rows(tasks: Tasks, queries: IntArray) -> IntArray:
+    """The rows of ``tasks.answers`` that belong to some queries, in the order of a shard's."""
+    return np.flatnonzero(np.isin(tasks.answers.question, queries))
 
 
 def join_shards(tasks: Tasks, shards: Sequence[tuple[IntArray, Evaluation]]) -> Evaluation:
-    """The evaluation of all questions from those of all parts.
+    """The evaluation of all queries from those of all parts.
 
     Args:
-        tasks: the whole.
-        shards: for each part its questions, from :func:`shard_rows`, and the evaluation of
+        tasks: all of them.
+        shards: for each part its queries, from :func:`shard_rows`, and the evaluation of
             ``tasks.only`` of them.
     """
     ranks: dict[str, np.ndarray] = {}
     novel = np.zeros(len(tasks.answers), bool)
     seconds: dict[str, float] = {}
-    for questions, shard in shards:
-        rows = answer_rows(tasks, questions)
+    for queries, shard in shards:
+        rows = answer_rows(tasks, queries)
         novel[rows] = shard.novel
         for name, values in shard.ranks.items():
             ranks.setdefault(name, np.full(len(tasks.answers), np.nan))[rows] = values

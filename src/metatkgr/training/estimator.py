@@ -195,7 +195,7 @@ class Estimator:
             folder: becomes a run, with checkpoints while the training goes on; see also ``save``.
             resume: go on with the run in ``folder``.
             progress: called with one dictionary for each epoch.
-            evaluating: called while what goes into ``folder`` is evaluated, with the questions done
+            evaluating: called while what goes into ``folder`` is evaluated, with the queries done
                 since the last call and the number of all.
         """
         model = self._new_model(facts.name)
@@ -209,13 +209,13 @@ class Estimator:
             preset=self.preset,
             precision=self.precision,
         )
-        place = None if folder is None else Path(folder)
+        path = None if folder is None else Path(folder)
         with processes(model.device) as part:
-            lines = learn(model, facts, config, folder=place, resume=resume, progress=progress)
+            lines = learn(model, facts, config, folder=path, resume=resume, progress=progress)
         self.model_, self.facts_, self.config_, self.trace_ = model, facts, config, lines
         self._prepared: str | None = None
-        if place is not None and part.number == 0:
-            self.metrics_ = save_run(place, model, facts, config, lines, progress=evaluating)
+        if path is not None and part.number == 0:
+            self.metrics_ = save_run(path, model, facts, config, lines, progress=evaluating)
         return self
 
     def check(self) -> None:
@@ -267,7 +267,7 @@ class Estimator:
         return evaluate(self.model_, tasks)
 
     def score(self, queries: Queries, *, split: str = "meta-test") -> Tensor:
-        """Score every entity as the answer to questions about the new entities of a split.
+        """Score every entity as the answer to queries about the new entities of a split.
 
         Returns:
             (Q, E) scores on the model's device, higher is likelier.
@@ -282,14 +282,14 @@ class Estimator:
     def save(self, folder: str | Path) -> Path:
         """Write a run, as ``metatkgr train`` does; ``metatkgr evaluate`` takes its folder."""
         self._check_fitted()
-        place = Path(folder)
-        check_folder(place, resume=False)
-        save_graph(place, self.config_, self.facts_)
+        path = Path(folder)
+        check_folder(path, resume=False)
+        save_graph(path, self.config_, self.facts_)
         lines = "".join(json.dumps(line) + "\n" for line in self.trace_)
-        write_text(place / "trace.jsonl", lines)
+        write_text(path / "trace.jsonl", lines)
         self._prepared = None
-        self.metrics_ = save_run(place, self.model_, self.facts_, self.config_, self.trace_)
-        return place
+        self.metrics_ = save_run(path, self.model_, self.facts_, self.config_, self.trace_)
+        return path
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):

@@ -1,7 +1,7 @@
 """The study behind a search for settings: what is searched, and the file that workers share.
 
 The study lies in an SQLite file, or in a database by its URL. Whoever is started with the same one
-and the same question joins it; a worker that is killed leaves a trial that the others give up after
+and the same search joins it; a worker that is killed leaves a trial that the others give up after
 a while, and nothing else.
 """
 
@@ -148,14 +148,14 @@ def open_study(search: Search, dataset: str) -> Any:
         direction="maximize",
         load_if_exists=True,
     )
-    asked = json.dumps(
+    conditions = json.dumps(
         {"fixed": search.fixed, "preset": search.preset, "space": search_space(search)},
         sort_keys=True,
     )
     begun = study.user_attrs.get("asked")
     if begun is None:
-        study.set_user_attr("asked", asked)
-    elif begun != asked:
+        study.set_user_attr("asked", conditions)
+    elif begun != conditions:
         raise SettingsError(
             f"{search.storage} holds this search with other fixed settings or ranges: choose "
             "another --storage, or repeat what it was begun with"
@@ -163,12 +163,12 @@ def open_study(search: Search, dataset: str) -> Any:
     return study
 
 
-def _storage(place: Path | str) -> Any:
+def _storage(storage: Path | str) -> Any:
     """The studies in a file or a database."""
     optuna = load_optuna()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        url = f"sqlite:///{place}" if isinstance(place, Path) else place
+        url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
         # Workers wait for each other's writes instead of giving up.
         patient = {"connect_args": {"timeout": 120}} if url.startswith("sqlite") else {}
         return optuna.storages.RDBStorage(

@@ -49,7 +49,7 @@ def tune(
     Args:
         search: what to search.
         facts: the whole graph; only the meta-validation queries judge.
-        workers: processes on this machine, or on the cluster; others may join from elsewhere.
+        workers: processes on this machine, or on the cluster; others may join from other machines.
         cluster: the address of a Ray cluster that they run on, as in ``cluster.connected``; all of
             its nodes must see the study.
         progress: called with each trial (``optuna.trial.FrozenTrial``) that ended, whoever did it.
@@ -75,13 +75,13 @@ def tune(
         at_work = _processes(search, plain, workers)
         if cluster is not None:
             at_work = _cluster_workers(search, plain, workers, cluster)
-        wrong = ""
-        for told in at_work:
-            wrong = told or wrong
+        last_problem = ""
+        for problem in at_work:
+            last_problem = problem or last_problem
             report()
         report()
-        if wrong and not ended(study):
-            raise SettingsError(f"no worker could finish a trial; {wrong}")
+        if last_problem and not ended(study):
+            raise SettingsError(f"no worker could finish a trial; {last_problem}")
     return summary(study, search, facts.name)
 
 
@@ -102,7 +102,7 @@ def _cluster_workers(search: Search, facts: Facts, workers: int, address: str) -
         search = dataclasses.replace(search, storage=search.storage.absolute())
     with connected(address, workers=workers, device=search.device) as cluster:
         search = dataclasses.replace(search, device=cluster.device)
-        # Where a node dies, Ray begins its worker anew elsewhere, which joins the study again.
+        # Where a node dies, Ray begins its worker anew on another, which joins the study again.
         join = cluster.remote(_join)
         shared = cluster.ray.put(facts)
         pending = [join(search, shared) for _ in range(workers)]
