@@ -22,7 +22,7 @@ from typing import Any
 import metatkgr as mt
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.world import WorldSettings
-from metatkgr.data.world.file import write_world
+from metatkgr.data.world.simulation import write_world
 from metatkgr.files import write_json
 from metatkgr.forecasting.calibration import Calibration
 

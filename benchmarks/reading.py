@@ -12,7 +12,7 @@ from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.readers import read_facts
 from metatkgr.data.world import WorldSettings
-from metatkgr.data.world.file import write_world
+from metatkgr.data.world.simulation import write_world
 
 __all__ = ["read_csv"]
 

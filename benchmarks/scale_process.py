@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.scale_parts import PARTS, WORLD, Clock
 from metatkgr.data.world import WorldSettings
-from metatkgr.data.world.file import write_world
+from metatkgr.data.world.simulation import write_world
 from metatkgr.files import write_json
 
 __all__ = ["PartResult", "main", "run_part"]

@@ -61,7 +61,7 @@ print(model.evaluate().summary().mrr)
 def test_an_ingested_folder_is_read_without_what_wrote_it(tmp_path: Path) -> None:
     from metatkgr.data.ingest import ingest
     from metatkgr.data.world import WorldSettings
-    from metatkgr.data.world.file import write_world
+    from metatkgr.data.world.simulation import write_world
 
     write_world(tmp_path / "world.csv", WorldSettings(facts=1500))
     ingest([tmp_path / "world.csv"], tmp_path / "world")

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import scale, scale_parts, scale_process
 from command_line import Run
 from metatkgr.data.world import WorldSettings
-from metatkgr.data.world.file import write_world
+from metatkgr.data.world.simulation import write_world
 from metatkgr.errors import MetaTKGRError, SettingsError
 
 

@@ -19,7 +19,7 @@ from metatkgr.data.readers import (
     read_facts_with_report,
     read_raw_facts,
 )
-from metatkgr.data.readers.intervals import MAX_FACTS, expand
+from metatkgr.data.readers.checks import MAX_FACTS, expand
 from metatkgr.errors import DataError
 
 OPEN = ("", "####", "####-##", "####-##-##")

@@ -29,7 +29,7 @@ from metatkgr.data.readers import (
 )
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.readers.formats.text import rows_of_text
-from metatkgr.data.readers.rows import Rows
+from metatkgr.data.readers.tables import Rows
 from metatkgr.errors import DataError, SettingsError, UnknownNameError
 
 CLEAN = "Ann,knows,Bob,2018-01-01\nBob,likes,Cid,2018-01-03\nAnn,likes,Bob,2018-01-02\n"

@@ -14,7 +14,6 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Periods
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import WorldSettings, simulate
-from metatkgr.data.world.file import world_settings_from_metadata, write_world
 from metatkgr.data.world.names import entity_names
 from metatkgr.data.world.plan import (
     ENDORSES,
@@ -24,6 +23,7 @@ from metatkgr.data.world.plan import (
     SLOT_KINDS,
     Plan,
 )
+from metatkgr.data.world.simulation import world_settings_from_metadata, write_world
 from metatkgr.errors import DataError, SettingsError
 
 

@@ -21,7 +21,7 @@ from metatkgr.data.ingest import append, ingest
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import WorldSettings
-from metatkgr.data.world.file import write_world
+from metatkgr.data.world.simulation import write_world
 from metatkgr.errors import DataError
 from metatkgr.graph.index import TemporalIndex
 

@@ -16,7 +16,7 @@ from fuzz.fuzzing import fuzzer, scratch
 from fuzz.mutation import damage_bytes, odd_text
 from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import Appended, append, ingest
-from metatkgr.data.readers import ReadOptions, intervals
+from metatkgr.data.readers import ReadOptions, checks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import MetaTKGRError
 from metatkgr.graph.index import TemporalIndex
@@ -93,7 +93,7 @@ def appended_files(rng: random.Random) -> None:
     options = {key: rng.choice(values) for key, values in _OPTIONS.items() if rng.random() < few}
     options.setdefault("skip_bad_rows", True)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.object(intervals, "MAX_FACTS", _MOST_FACTS))
+        stack.enter_context(patch.object(checks, "MAX_FACTS", _MOST_FACTS))
         stack.enter_context(patch("os.fsync", lambda _: None))
         parts = [_rows(rng, unit) for _ in range(rng.choice((1, 1, 2)))]
         taken: list[Path] = []

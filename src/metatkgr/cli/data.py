@@ -134,7 +134,7 @@ def simulate(
     from tqdm import tqdm
 
     from metatkgr.data.world import WorldSettings
-    from metatkgr.data.world.file import write_world
+    from metatkgr.data.world.simulation import write_world
 
     settings = WorldSettings(facts=facts, seed=seed)
     with tqdm(total=facts, unit="facts", unit_scale=True, disable=None, file=sys.stderr) as bar:

@@ -23,7 +23,7 @@ from metatkgr.data.readers.checks import CheckedRows, check_rows
 from metatkgr.data.readers.formats import kind_of_file, pieces
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.reading import facts_of_rows
-from metatkgr.data.readers.rows import Rows
+from metatkgr.data.readers.tables import Rows
 from metatkgr.data.readers.times import Moments, UnitFinder
 from metatkgr.data.readers.vocabularies import (
     by_first_appearance,

@@ -77,8 +77,8 @@ def _with_law(facts: Facts, path: Path) -> Facts:
     """Facts of a world that was written to Parquet get their law back; others stay as they are."""
     if path.suffix.lower() != ".parquet":
         return facts
-    from metatkgr.data.world.file import world_settings_from_metadata
     from metatkgr.data.world.law import Law
+    from metatkgr.data.world.simulation import world_settings_from_metadata
 
     settings = world_settings_from_metadata(path)
     # Only the whole world, read in its own steps, is the one the law speaks of.

@@ -17,7 +17,7 @@ from metatkgr.data.ingest import ingest
 from metatkgr.data.manifest import Manifest
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.world import WorldSettings
-from metatkgr.data.world.file import write_world
+from metatkgr.data.world.simulation import write_world
 
 
 def test_the_command_line(tmp_path: Path, run: Run) -> None:

@@ -21,7 +21,7 @@ from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import ingest
 from metatkgr.data.readers import BadRowsError, ReadOptions, read_facts_with_report
 from metatkgr.data.world import WorldSettings
-from metatkgr.data.world.file import write_world
+from metatkgr.data.world.simulation import write_world
 from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
 
 

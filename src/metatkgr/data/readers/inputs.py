@@ -10,8 +10,7 @@ from typing import Any
 
 from metatkgr.data.readers.formats import kind_of_file, pieces, suffixes_told
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.rows import Rows
-from metatkgr.data.readers.tables import is_frame, rows_of_frame, rows_of_tuples
+from metatkgr.data.readers.tables import Rows, is_frame, rows_of_frame, rows_of_tuples
 from metatkgr.data.readers.vocabularies import ENTITY_FILE, RELATION_FILE
 from metatkgr.errors import DataError
 

@@ -29,7 +29,7 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.readers.bad_rows import FIRST, BadRow, shorten
 from metatkgr.data.readers.cells import NotARowError, decoded, split_line
 from metatkgr.data.readers.layout import Layout
-from metatkgr.data.readers.rows import Coded, Coder, Rows
+from metatkgr.data.readers.tables import Coded, Coder, Rows
 
 __all__ = ["BLANK", "TextFile", "split"]
 

@@ -19,9 +19,8 @@ import numpy as np
 
 from metatkgr.data.facts import Facts, IntArray, Vocabulary
 from metatkgr.data.readers.bad_rows import BadRows, BadRowsError
-from metatkgr.data.readers.checks import CheckedRows, check_rows
+from metatkgr.data.readers.checks import CheckedRows, check_rows, expand
 from metatkgr.data.readers.inputs import open_input
-from metatkgr.data.readers.intervals import expand
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.times import Moments, why_not_a_time
 from metatkgr.data.readers.vocabularies import (

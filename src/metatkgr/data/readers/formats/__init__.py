@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.rows import Rows
+from metatkgr.data.readers.tables import Rows
 from metatkgr.errors import DataError
 
 __all__ = ["COMPRESSED", "FileFormat", "kind_of_file", "pieces", "register", "suffixes_told"]

@@ -12,8 +12,7 @@ from metatkgr.data.readers.bad_rows import shorten
 from metatkgr.data.readers.formats import register
 from metatkgr.data.readers.layout import SAMPLE
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.rows import Rows
-from metatkgr.data.readers.tables import rows_of_frame
+from metatkgr.data.readers.tables import Rows, rows_of_frame
 from metatkgr.errors import DataError
 
 _ROWS = 1 << 20

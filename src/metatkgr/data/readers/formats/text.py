@@ -14,7 +14,7 @@ from metatkgr.data.readers.formats import kind_of_file, register
 from metatkgr.data.readers.layout import SAMPLE, Layout, find_layout, has_header, pick_delimiter
 from metatkgr.data.readers.lines import BLANK, TextFile, split
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.rows import Rows
+from metatkgr.data.readers.tables import Rows
 from metatkgr.errors import DataError
 
 __all__ = ["rows_of_text"]
