@@ -218,10 +218,13 @@ def test_bisection_of_ranges_is_searchsorted_of_each(sizes: list[int], seed: int
     stop = torch.tensor(sizes).cumsum(0)
     start = stop - torch.tensor(sizes)
     for bound in range(-1, 7):
-        asked = torch.full_like(start, bound)
         pairs = zip(start.tolist(), parts, strict=True)
         wanted = [first + int(torch.searchsorted(part, bound)) for first, part in pairs]
-        assert bisect_ranges(values, start, stop, asked, max(sizes)).tolist() == wanted
+        for copies in (1, 30):  # few, one by one; many, all at once
+            asked = torch.full((copies * len(start),), bound)
+            ranges = start.repeat(copies), stop.repeat(copies)
+            found = bisect_ranges(values, *ranges, asked, max(sizes))
+            assert found.tolist() == copies * wanted
 
 
 def test_a_layer_keeps_ids_in_half_the_width() -> None:

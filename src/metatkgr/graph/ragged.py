@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import torch
 from torch import Tensor
 
@@ -44,8 +46,14 @@ def bisect_ranges(
     Returns:
         (Q,) positions, ``stop`` where all are smaller.
     """
+    rounds = longest.bit_length()
+    if len(start) <= 4 * rounds and not values.is_cuda:
+        # A few are quicker one by one: a round costs five kernels, however few ranges there are.
+        numbers = values.numpy()
+        asked = zip(bound.tolist(), start.tolist(), stop.tolist(), strict=True)
+        return torch.tensor([bisect_left(numbers, *one) for one in asked], dtype=torch.int64)
     low, high = start, stop
-    for _ in range(longest.bit_length()):
+    for _ in range(rounds):
         middle = (low + high) >> 1
         # An empty range may end behind the last value.
         smaller = (values[middle.clamp(max=len(values) - 1)] < bound) & (low < high)
