@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from metatkgr.data.ingest import ingest
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.layer import TimeOrder
 from references import graphs
 
 FACT = ("subject", "relation", "object", "time")
@@ -159,3 +161,20 @@ def test_a_key_that_does_not_fit_leaves_the_folder_without_an_index(
     (tmp_path / "a.csv").write_text("s,r,o,t\na,r,b,1\nb,r,c,7\n")
     ingest([tmp_path / "a.csv"], tmp_path / "facts")
     assert FactFolder(tmp_path / "facts").links() is None
+
+
+def test_the_links_of_a_folder_are_read_where_they_lie(tmp_path: Path) -> None:
+    """Nothing is copied: a page is read when a link on it is asked for."""
+    (tmp_path / "facts.csv").write_text("s,r,o,t\na,r,b,0\nb,r,c,1\n")
+    ingest([tmp_path / "facts.csv"], tmp_path / "facts")
+    stored = FactFolder(tmp_path / "facts").links()
+    assert stored is not None
+    order = TimeOrder.mapped(stored, stored.relations, torch.device("cpu"))
+    for name in ("key", "relation", "target", "start"):
+        column = getattr(stored, name)
+        assert not column.flags.owndata
+        assert getattr(order, name).data_ptr() == column.ctypes.data
+    # Where relations have come since, inverse ones have other numbers: these are a copy.
+    more = TimeOrder.mapped(stored, stored.relations + 2, torch.device("cpu"))
+    assert (more.relation - order.relation).tolist() == [0, 1, 0, 1]
+    assert order.relation.tolist() == [0, 1, 0, 1]
