@@ -18,7 +18,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
 from metatkgr.models import create
-from metatkgr.serving.app import create_app
+from metatkgr.serving.app import create_app, listen
 from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.quality import Quality, QualitySettings
 from metatkgr.serving.service import Service
@@ -40,15 +40,15 @@ def measured(facts: Facts) -> Quality:
 @contextmanager
 def listening(app: FastAPI) -> Iterator[str]:
     """Serve an app from a thread; yields its URL."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
-    thread = threading.Thread(target=server.run)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    socket = listen(ServiceSettings(port=0))
+    thread = threading.Thread(target=server.run, args=([socket],))
     thread.start()
     while not server.started:
         assert thread.is_alive(), "the service did not start"
         time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join()

@@ -23,7 +23,7 @@ from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
 from metatkgr.version import __version__
 
-__all__ = ["create_app", "serve"]
+__all__ = ["create_app", "listen", "serve"]
 
 _STOP_SECONDS = 10
 """How long requests that are being worked on may take when the service is told to stop."""
@@ -218,7 +218,7 @@ def serve(
         quality: measures the model in the background; None: nothing is measured.
         ready: called with the service's URL once it accepts connections.
     """
-    with _listen(settings) as listening:
+    with listen(settings) as listening:
         service.start()
         app = create_app(service, settings, quality)
         config = uvicorn.Config(
@@ -241,10 +241,13 @@ def serve(
             signal.signal(signal.SIGTERM, before)
 
 
-def _listen(settings: ServiceSettings) -> socket.socket:
+def listen(settings: ServiceSettings) -> socket.socket:
+    """A listening socket."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=512)
+        made = socket.create_server((settings.host, settings.port), family=family, backlog=512)
+        # With its protocol named: asyncio sends answers at once (TCP_NODELAY) only where it is.
+        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, made.detach())
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(
