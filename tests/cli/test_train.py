@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Run
+from command_line import Run, lines_of
 
 QUICK = ("--model", "transe", "--set", "epochs=3", "--set", "dimension=16")
 
@@ -102,6 +102,44 @@ def test_a_killed_training_resumes_to_the_same_weights(run: Run, tmp_path: Path)
     assert (cut / "model.safetensors").read_bytes() == whole.read_bytes()
     losses = [json.loads(line)["loss"] for line in trace.read_text().splitlines()]
     assert len(losses) == 40
+
+
+def test_a_training_goes_on_with_the_facts_it_was_begun_with_and_no_others(
+    run: Run, tmp_path: Path
+) -> None:
+    facts, out = tmp_path / "facts.csv", tmp_path / "run"
+    rows = [f"e{n // 12},r{n % 3},e{n * 7 % (n // 12 + 3)},{n // 4}\n" for n in range(1200)]
+    facts.write_text("".join(rows))
+    words = ["train", facts, "--model", "transe", "--set", "epochs=2", "--set", "dimension=4"]
+    words += ["--device", "cpu", "--out", out]
+    assert run(*words).code == 0
+    before = (out / "model.safetensors").read_bytes()
+    facts.write_text("".join(rows[1::2] + rows[::2]))
+    other = run(*words, "--resume")
+    assert other.code == 2
+    assert "was begun with other facts" in other.err
+    assert (out / "model.safetensors").read_bytes() == before
+    facts.write_text("".join(rows))
+    assert run(*words, "--resume").code == 0
+    assert (out / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("left", [None, b"", b'{"phase": "tri'])
+def test_a_trace_that_was_lost_or_cut_is_whole_again_after_a_resume(
+    run: Run, tmp_path: Path, left: bytes | None
+) -> None:
+    words = ("train", "world:2000", *QUICK, "--out", tmp_path)
+    assert run(*words).code == 0
+    trace = tmp_path / "trace.jsonl"
+    before = lines_of(trace)
+    assert before
+    if left is None:
+        trace.unlink()
+    else:
+        trace.write_bytes(left)
+    again = run(*words, "--resume")
+    assert again.code == 0, again.err
+    assert lines_of(trace) == before
 
 
 def test_runs_on_the_same_queries_are_compared(run: Run, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from fuzz.mutation import (
     remove_file,
 )
 from metatkgr.data.world import simulate
-from metatkgr.errors import DataError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
@@ -36,7 +35,6 @@ from metatkgr.training.runs import (
     save_manifest,
     save_model,
 )
-from metatkgr.training.trace import read_trace
 
 _FILES = ("config.toml", "model.safetensors", "graph.safetensors", "vocabulary.json")
 
@@ -205,24 +203,6 @@ def calibrations(rng: random.Random) -> None:
     grades = torch.tensor([[1.5, 2.5]])
     chance = calibration.apply(scores, grades)
     assert bool(((chance >= 0) & (chance <= 1)).all())
-
-
-@fuzzer(share=4)
-def traces(rng: random.Random) -> None:
-    """``trace.jsonl``: whole lines are read, a cut last one is left out, others are refused."""
-    lines = [json.dumps({"epoch": n, "loss": 0.5, "phase": "triples"}) for n in range(1, 6)]
-    cut = rng.random() < 0.5
-    path = scratch() / "trace.jsonl"
-    if cut:
-        text = "\n".join(lines)
-        path.write_text(text[: rng.randrange(len(text))])
-        found = list(read_trace(path))
-        assert found == [json.loads(line) for line in lines[: len(found)]]
-        return
-    path.write_bytes(damage_bytes(rng, ("\n".join(lines) + "\n").encode()))
-    for line in read_trace(path):
-        if not isinstance(line, dict):
-            raise DataError(f"{line!r} was taken for a line")
 
 
 @fuzzer(share=1)

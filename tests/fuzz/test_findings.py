@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fuzz import records
 from metatkgr.data import sources
@@ -27,7 +28,6 @@ from metatkgr.models import create
 from metatkgr.serving.limits import Limits
 from metatkgr.training.checkpoint import check_fit, check_optimiser, read_tensors, write_tensors
 from metatkgr.training.runs import load_config
-from metatkgr.training.trace import Trace, read_trace
 from metatkgr.training.tuned import tuned_settings
 from studies.collect import collect, collected
 
@@ -188,6 +188,9 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(DataError, match="damaged"):
         read_tensors(path)
+    save_file({"a": torch.arange(5.0)}, path)
+    with pytest.raises(DataError, match="no checksum"):
+        read_tensors(path)
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
@@ -241,15 +244,6 @@ def test_a_calibration_of_other_grades_is_told(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="made anew"):
             Calibration.load(path)
         Calibration("table", table=((0.5,) * 11,) * 2).save(path)
-
-
-def test_a_trace_is_made_of_objects_and_outlives_a_resume(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_text('{"epoch": 1}\n3\n{"epoch": 2}\n')
-    with pytest.raises(DataError, match="line 2"):
-        list(read_trace(path))
-    path.write_bytes(b'{"epoch": 1}\n{"epoch": 2}\n{"ep\xff')
-    assert len(Trace(path, keep=5).lines) == 2
 
 
 @pytest.mark.parametrize("fact", [None, 3, "abcd", {1, 2, 3, 4}])

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from command_line import lines_of
 from metatkgr.models.trainable import Part
-from metatkgr.training.trace import read_trace
 
 COMMON = ["world:2000", "--shots", "2", "--device", "cpu", "--set", "dimension=16"]
 MODELS = {
@@ -59,7 +59,7 @@ def test_two_processes_learn_the_weights_of_one(model: str, tmp_path: Path) -> N
     assert one.keys() == two.keys()
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-4)
-    traces = [list(read_trace(tmp_path / run / "trace.jsonl")) for run in ("one", "two")]
+    traces = [lines_of(tmp_path / run / "trace.jsonl") for run in ("one", "two")]
     assert len(traces[0]) == len(traces[1]) > 0
     for alone, together in zip(*traces, strict=True):
         for key in ("loss", "validation_mrr"):

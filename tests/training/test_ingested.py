@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import Run
+from command_line import Run, lines_of
 from metatkgr.data.ingest import ingest
 from metatkgr.data.world import simulate
-from metatkgr.training.trace import read_trace
 
 QUICK = {
     "transe": {"epochs": 3, "dimension": 8},
@@ -132,4 +131,4 @@ def test_after_kill_9_a_training_on_the_folder_ends_in_the_same_bits(
 
 
 def losses(out: Path) -> list[float]:
-    return [line["loss"] for line in read_trace(out / "trace.jsonl")]
+    return [line["loss"] for line in lines_of(out / "trace.jsonl")]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Run
-from metatkgr.training.trace import read_trace
+from command_line import Run, lines_of
 
 WORDS = ("train", "world:2000", "--model", "metatkgr", "--device", "cpu", "--set", "dimension=8")
 WORDS += ("--set", "translation_epochs=2", "--set", "epochs=2")
@@ -29,7 +28,7 @@ def test_every_number_of_the_trace_is_a_curve(run: Run, tmp_path: Path) -> None:
     drawn = curves(out / "tensorboard")
     wanted = {"meta/loss", "meta/kl", "meta/bound", "meta/validation_mrr", "meta/seconds/forward"}
     assert wanted | {"translation/loss", "translation/seconds/phase"} <= drawn.keys()
-    for line in read_trace(out / "trace.jsonl"):
+    for line in lines_of(out / "trace.jsonl"):
         points = dict(drawn[f"{line['phase']}/loss"])
         assert points[line["step"]] == pytest.approx(line["loss"])
     assert not (tmp_path / "elsewhere").exists()

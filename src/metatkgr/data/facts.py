@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -330,6 +331,17 @@ class Facts:
             self.entities.label(self.object[row]),
             self.calendar.label(self.time[row]),
         )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the facts and their names: the same for the same graph, whatever its file."""
+        digest = hashlib.sha256(repr(self.calendar).encode())
+        for column in (self.subject, self.relation, self.object, self.time):
+            digest.update(np.ascontiguousarray(column).data)
+        for names in (self.entities, self.relations):
+            for name in names:
+                digest.update(f"{len(name)} {name}".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
     @cached_property
     def emerged_at(self) -> IntArray:

@@ -2,7 +2,7 @@
 
 Safetensors only, which hold numbers and run no code. A file is written to a temporary name and
 renamed, so a crash leaves the old one or the new one; it holds a checksum, so that a flipped bit is
-noticed (one without, of an earlier version, is taken as it is).
+noticed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _CHECKSUM = "checksum"
-_FORMAT = "metatkgr-checkpoint-1"
+_FORMAT = "metatkgr-checkpoint-2"
 
 
 def write_tensors(
@@ -74,7 +74,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path} cannot be read: {str(error)[:300]}") from None
     written = about.pop(_CHECKSUM, None)
-    if written is not None and written != _checksum(tensors, about):
+    if written is None:
+        raise DataError(
+            f"{path} has no checksum: it is of another program or version; make it anew"
+        )
+    if written != _checksum(tensors, about):
         raise DataError(f"{path} is damaged: its content is not what was written; copy it again")
     return tensors, about
 
@@ -151,14 +155,15 @@ class Position:
     best_mrr: float | None = None
     """Best validation MRR of this phase."""
     best_epoch: int = 0
-    trace_lines: int = 0
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    """Of the trace, one for each epoch that is done: its file may be lost, or be cut."""
     seconds: float = 0.0
     phase_seconds: float = 0.0
     """Of this phase."""
 
     def check(self) -> None:
         """Raise a ValueError unless every number is one that a training can have."""
-        for name in ("phase", "epoch", "step", "best_epoch", "trace_lines"):
+        for name in ("phase", "epoch", "step", "best_epoch"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
                 raise ValueError(f"{name} is {value!r}")
@@ -170,6 +175,17 @@ class Position:
                 raise ValueError(f"{name} is {value!r}")
             if not 0 <= value < 1e12:
                 raise ValueError(f"{name} is {value!r}")
+        if not isinstance(self.lines, list) or not all(map(_is_line, self.lines)):
+            raise ValueError("its trace is none")
+
+
+def _is_line(line: Any) -> bool:
+    """Whether it can be a line of a trace, as far as others rely on it."""
+    return (
+        isinstance(line, dict)
+        and isinstance(line.get("phase"), str)
+        and all(isinstance(line.get(name), int | float) for name in ("step", "seconds"))
+    )
 
 
 def save_checkpoint(

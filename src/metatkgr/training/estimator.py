@@ -28,6 +28,7 @@ from metatkgr.training.loop import train
 from metatkgr.training.opening import choose_device, choose_precision
 from metatkgr.training.runs import (
     RunConfig,
+    check_facts,
     check_folder,
     is_run,
     load_config,
@@ -100,10 +101,12 @@ def learn(
         if folder is not None and current_part().number == 0:
             check_folder(folder, resume=resume)
             stack.enter_context(only_writer(folder))
-            if is_run(folder) and load_config(folder) != config:
-                raise SettingsError(
-                    f"{folder} was begun with other settings; --resume must repeat them"
-                )
+            if is_run(folder):
+                if load_config(folder) != config:
+                    raise SettingsError(
+                        f"{folder} was begun with other settings; --resume must repeat them"
+                    )
+                check_facts(folder, facts)
             save_graph(folder, config, facts)
         if problem is None:
             problem = Problem.of(

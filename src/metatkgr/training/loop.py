@@ -111,7 +111,8 @@ def train(
                 model.load_state_dict(weights)
                 generator.set_state(state)
     writes = current_part().number == 0
-    trace = Trace(folder / "trace.jsonl" if folder and writes else None, keep=position.trace_lines)
+    trace = Trace(folder / "trace.jsonl" if folder and writes else None, position.lines)
+    position.lines = trace.lines  # they grow together
     kept = checkpoint if writes else None
     run = _Run(model, generator, trace, kept, position, best, precision, seed, stages)
     phases = model.phases(problem)
@@ -145,7 +146,6 @@ def _taken_over(run: _Run, phase: Phase) -> bool:
     run.best = _copied(run.model) | {k: w.to(run.model.device) for k, w in weights.items()}
     for line in lines:
         run.trace.write(line)
-    position.trace_lines = len(run.trace.lines)
     position.step, position.seconds = lines[-1]["step"], lines[-1]["seconds"]
     return True
 
@@ -216,7 +216,6 @@ def _train_phase(
             "seconds_phase": round(position.phase_seconds, 4),
         }
         run.trace.write(line)
-        position.trace_lines = len(run.trace.lines)
         if run.checkpoint is not None:
             state = run.model.state_dict()
             save_checkpoint(run.checkpoint, position, state, run.best, optimiser, run.generator)

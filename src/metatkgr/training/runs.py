@@ -51,6 +51,7 @@ __all__ = [
     "FolderBusyError",
     "Run",
     "RunConfig",
+    "check_facts",
     "check_folder",
     "is_run",
     "load_config",
@@ -132,6 +133,19 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     if is_run(folder) and not resume:
         raise SettingsError(
             f"{folder} already holds a run; choose another folder, or --resume to go on with it"
+        )
+
+
+def check_facts(folder: Path, facts: Facts) -> None:
+    """Refuse to go on with a training on other facts than those with which it was begun."""
+    begun = all((folder / name).exists() for name in ("graph.safetensors", "vocabulary.json"))
+    # Without a checkpoint the training may have been stopped before its facts were written.
+    if not begun and not (folder / "checkpoint.safetensors").exists():
+        return
+    if _load_graph(folder).fingerprint != facts.fingerprint:
+        raise SettingsError(
+            f"{folder} was begun with other facts than these {len(facts):,}; --resume needs the "
+            "same data, in the same order; or train in another folder"
         )
 
 

@@ -6,15 +6,15 @@ The same numbers can be drawn as curves by TensorBoard.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.files import check_file, write_text
+from metatkgr.files import write_text
 
-__all__ = ["Trace", "Tracker", "read_trace"]
+__all__ = ["Trace", "Tracker"]
 
 _NOT_CURVES = ("phase", "epoch", "epochs", "step")
 
@@ -24,17 +24,14 @@ class Trace:
 
     Args:
         path: the file; None keeps the lines in memory only.
-        keep: number of lines of an existing file to keep (those a checkpoint knows of); the lines
-            after them belong to epochs that are done again.
+        lines: with which it begins, whatever is in the file: those that a checkpoint holds. Lines
+            behind them belong to epochs that are done again.
     """
 
-    def __init__(self, path: Path | None = None, keep: int = 0) -> None:
+    def __init__(self, path: Path | None = None, lines: Iterable[dict[str, Any]] = ()) -> None:
         self.path = path
-        self.lines: list[dict[str, Any]] = []
+        self.lines = list(lines)
         if path is not None:
-            if path.exists():
-                self.lines = list(read_trace(path))[:keep]
-            # Atomically: what a checkpoint knows of must outlive a crash at this very moment.
             write_text(path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
     def write(self, line: dict[str, Any]) -> None:
@@ -46,26 +43,6 @@ class Trace:
                     file.write(json.dumps(line) + "\n")
             except OSError as error:
                 raise DataError(f"cannot write {self.path}: {error.strerror or error}") from error
-
-
-def read_trace(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a trace; a last line that was cut off by a crash is left out."""
-    check_file(path)
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    lines = lines if lines[-1] else lines[:-1]
-    for number, line in enumerate(lines, start=1):
-        try:
-            content = json.loads(line)
-            if not isinstance(content, dict):
-                raise ValueError("no object")
-        except (ValueError, RecursionError):
-            if number == len(lines):
-                return
-            raise DataError(f"{path}, line {number} is no line of a trace: {line[:80]!r}") from None
-        yield content
 
 
 class Tracker:
