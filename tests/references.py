@@ -7,12 +7,14 @@ graphs implements the protocol.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+import numpy as np
 from hypothesis import strategies as st
 
 from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.visibility import VisibleFacts
 
 Fact = tuple[int, int, int, int]
 
@@ -209,6 +211,21 @@ def graphs(draw: st.DrawFn, max_facts: int = 45) -> Facts:
         entities=Vocabulary.numbered(ENTITIES),
         relations=Vocabulary.numbered(RELATIONS),
     )
+
+
+@st.composite
+def layered(draw: st.DrawFn) -> tuple[Facts, VisibleFacts]:
+    """A graph, and the same with some facts, of old and new entities, arrived later."""
+    facts = draw(graphs())
+    known = draw(st.integers(1, ENTITIES))
+    late = np.array(draw(st.lists(st.booleans(), min_size=len(facts), max_size=len(facts))))
+    if draw(st.booleans()):  # in the order of time, as most facts arrive
+        late[:] = np.arange(len(facts)) >= draw(st.integers(0, len(facts)))
+    late |= np.maximum(facts.subject, facts.object) >= known
+    first = replace(facts.select(~late), entities=Vocabulary(facts.entities.names[:known]))
+    # Arrivals come behind first facts of the same step.
+    merged = first.merged(facts.select(late))
+    return merged, VisibleFacts.of(first).grown(facts.select(late))
 
 
 def tuples(facts: Facts) -> list[Fact]:

@@ -24,7 +24,8 @@ from torch import Tensor
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import StoredLinks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.layer import LinkLayer, Neighbours, TimeOrder
+from metatkgr.graph.layer import LinkLayer, TimeOrder
+from metatkgr.graph.neighbours import Neighbours
 from metatkgr.graph.pairs import Pairs
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.graph.slots import Slots
@@ -268,10 +269,12 @@ class TemporalIndex:
             )
         return EntityFacts.cat(parts)
 
-    @cached_property
-    def first_seen(self) -> Tensor:
-        """(E,) step of each entity's first link; a step after all others for who has none."""
-        entity = torch.arange(self.entities, device=self.device)
+    def first_step_of(self, entity: Tensor) -> Tensor:
+        """Step of each entity's first link; a step after all others for who has none.
+
+        Args:
+            entity: int64 of any shape, which is that of the steps.
+        """
         first = torch.full_like(entity, _NEVER)
         for layer in self._layers:
             order = layer.by_time
@@ -281,17 +284,26 @@ class TemporalIndex:
                 first = torch.minimum(first, torch.where(high > low, step, _NEVER))
         return first
 
-    def last_seen(self, moment: int) -> Tensor:
-        """(E,) step of each entity's last link before a moment; -1 for who has none."""
-        entity = torch.arange(self.entities, device=self.device)
+    def last_step_of(self, entity: Tensor, time: Tensor) -> Tensor:
+        """Step of each entity's last link before a time; -1 for who has none.
+
+        Args:
+            entity: int64 of any shape, which is that of the steps.
+            time: of the same shape.
+        """
         last = torch.full_like(entity, -1)
         for layer in self._layers:
             order = layer.by_time
             if len(order):
-                low, high = order.starts(entity), order.since(entity, torch.full_like(last, moment))
+                low, high = order.starts(entity), order.since(entity, time)
                 step = order.time(entity, (high - 1).clamp(min=0))
                 last = torch.maximum(last, torch.where(high > low, step, -1))
         return last
+
+    @cached_property
+    def first_seen(self) -> Tensor:
+        """(E,) the first step of every entity, for who goes over all of them."""
+        return self.first_step_of(torch.arange(self.entities, device=self.device))
 
     # The other orders.
 
@@ -302,18 +314,14 @@ class TemporalIndex:
 
     @cached_property
     def slots(self) -> Slots:
-        """By (relation, time): who filled a slot."""
-        return Slots([layer.slots for layer in self._layers], self.entities, self.steps)
+        """By (relation, time): who filled a slot; by (entity, relation): how often, and when."""
+        layers = [(layer.slots, layer.usage) for layer in self._layers]
+        return Slots(layers, self.entities, self.relations, self.steps)
 
     @cached_property
     def neighbours(self) -> Neighbours:
         """Who was linked to whom at all, and since when."""
-        first, *others = (layer.neighbours for layer in self._layers)
-        for other in others:
-            first = first.merged(other)
-        if first.entities < self.entities:
-            first = replace(first, entities=self.entities)
-        return first
+        return Neighbours([layer.neighbours for layer in self._layers], self.entities)
 
 
 def _base_parts(visible: VisibleFacts) -> list[tuple[VisibleFacts, StoredLinks | None]]:

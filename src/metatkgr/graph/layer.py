@@ -1,13 +1,14 @@
 """One layer of the temporal index: the links of some facts, in each order in which they are read.
 
-A *link* is a fact seen from one of its ends: source, directed relation, target, time. Four orders,
+A *link* is a fact seen from one of its ends: source, directed relation, target, time. Five orders,
 each made when it is first read, in one stable sort (facts come in time order):
 
 ==============  ==============================  =============================================
 ``by_time``     (source, time)                  neighbours of an entity: samplers, its history
 ``pairs``       (source, relation, target)      distinct links with all their times: repeats, walks
 ``slots``       (relation, time)                who filled a relation slot, how often and when
-``neighbours``  (target, source)                who is linked to whom at all, and since when
+``usage``       (source, relation, time)        how often an entity filled a slot before a time
+``neighbours``  (source, first time)            who is linked to whom at all, and since when
 ==============  ==============================  =============================================
 
 Ids and times are kept as int32 and handed out as int64. Nothing here knows of queries; the time
@@ -26,11 +27,13 @@ from torch import Tensor
 
 from metatkgr.data.folder import StoredLinks
 from metatkgr.data.visibility import Directed, Supports, VisibleFacts
+from metatkgr.graph.neighbours import NeighbourOrder
 from metatkgr.graph.pairs import PairTimes
 from metatkgr.graph.ragged import pack
 from metatkgr.graph.slots import SlotOrder
+from metatkgr.graph.usage import SlotUsage
 
-__all__ = ["LinkLayer", "Neighbours", "TimeOrder"]
+__all__ = ["LinkLayer", "TimeOrder"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,67 +144,6 @@ class TimeOrder:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """Who was linked to whom, whatever the relation, and since when; each pair once.
-
-    By target, because a step of a walk goes over the links *into* each entity.
-    """
-
-    target: Tensor
-    """(P,) int32, ascending."""
-    source: Tensor
-    """(P,) int32, ascending within a target."""
-    first: Tensor
-    """(P,) int32 step of the first link."""
-    entities: int
-    """E."""
-
-    @classmethod
-    def of(cls, pairs: PairTimes) -> Self:
-        """Of distinct links; as each has its inverse, a source is a target too."""
-        entities = pairs.entities
-        ends = pairs.link // (entities * pairs.relations) * entities + pairs.link % entities
-        pair, member = torch.unique(ends, return_inverse=True)
-        first = pairs.time[pairs._start[:-1].long()]
-        first = torch.full_like(pair, 2**31 - 1, dtype=torch.int32).scatter_reduce_(
-            0, member, first, "amin"
-        )
-        return cls((pair // entities).int(), (pair % entities).int(), first, entities)
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def merged(self, other: Neighbours) -> Neighbours:
-        """These and others, whose vocabulary begins with that of these."""
-        entities = other.entities
-        own, others = (pack((n.target, entities), (n.source, entities)) for n in (self, other))
-        position = torch.searchsorted(own, others)
-        known = torch.zeros_like(others, dtype=torch.bool)
-        if len(own):
-            known = own[position.clamp(max=len(own) - 1)] == others
-        first = self.first.clone()
-        first[position[known]] = torch.minimum(first[position[known]], other.first[known])
-        new = ~known
-        # Behind what is smaller, of these and of the new ones.
-        inserted = position[new] + torch.arange(len(position[new]), device=position.device)
-        stays = torch.ones(len(own) + len(inserted), dtype=torch.bool, device=position.device)
-        stays[inserted] = False
-        rest = torch.nonzero(stays).squeeze(1)
-
-        def both(old: Tensor, more: Tensor) -> Tensor:
-            column = torch.empty(len(stays), dtype=torch.int32, device=position.device)
-            column[rest], column[inserted] = old, more[new]
-            return column
-
-        return Neighbours(
-            both(self.target, other.target),
-            both(self.source, other.source),
-            both(first, other.first),
-            entities,
-        )
-
-
 class LinkLayer:
     """The links of some facts.
 
@@ -253,6 +195,11 @@ class LinkLayer:
         return SlotOrder(self._links.facts(), self.device)
 
     @cached_property
-    def neighbours(self) -> Neighbours:
-        """Distinct neighbours by (target, source)."""
-        return Neighbours.of(self.pairs)
+    def usage(self) -> SlotUsage:
+        """Steps by (source, relation)."""
+        return SlotUsage(self.pairs)
+
+    @cached_property
+    def neighbours(self) -> NeighbourOrder:
+        """Distinct neighbours by (source, first step)."""
+        return NeighbourOrder.of(self.pairs)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
-from metatkgr.graph.layer import Neighbours
+from metatkgr.graph.neighbours import Neighbours
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.recent import Recent
 
@@ -37,10 +37,11 @@ class Transitions:
     """
 
     def __init__(self, neighbours: Neighbours) -> None:
-        self._links, self.entities = neighbours, neighbours.entities
-        self.device = neighbours.first.device
-        self._latest = int(neighbours.first.max()) if len(neighbours) else -1
-        size = 12 * max(len(neighbours), 1) + 8 * self.entities
+        self.entities, self.device = neighbours.entities, neighbours.device
+        # Each pair is there both ways, since the same step.
+        self._target, self._source, self._first = neighbours.pairs()
+        self._latest = int(self._first.max()) if len(self._first) else -1
+        size = 12 * max(len(self._first), 1) + 8 * self.entities
         self.at = Recent(self._matrix, _CACHE_BYTES // size)
         """Of a moment: (E, E) sparse, transposed P_t."""
 
@@ -51,11 +52,10 @@ class Transitions:
 
     def _before(self, moment: int) -> tuple[Tensor, Tensor]:
         """Targets and sources of the links before a moment."""
-        target, source = self._links.target, self._links.source
-        if moment <= self._latest:
-            there = self._links.first < moment
-            target, source = target[there], source[there]
-        return target.long(), source.long()
+        if moment > self._latest:
+            return self._target, self._source
+        there = self._first < moment
+        return self._target[there], self._source[there]
 
     def _matrix(self, moment: int) -> Tensor:
         target, source = self._before(moment)

@@ -80,7 +80,6 @@ class PairTimes:
         """(D,) int32 steps, ascending within a link."""
         self.link, count = torch.unique_consecutive(key, return_counts=True)
         """(P,) int64 ``(source * 2R + relation) * E + target``, ascending."""
-        self.longest = int(count.max()) if len(count) else 0
         start = torch.zeros(len(count) + 1, dtype=torch.int64, device=device)
         torch.cumsum(count, 0, out=start[1:])
         self._start = start.int() if len(time) < 2**31 else start
@@ -90,7 +89,6 @@ class PairTimes:
         fewer = PairTimes.__new__(PairTimes)
         fewer.entities, fewer.relations = self.entities, self.relations
         fewer.link, fewer.time = self.link[mask], self.time[self._start[:-1].long()][mask]
-        fewer.longest = 1
         fewer._start = torch.arange(len(fewer.link) + 1, device=self.link.device)
         return fewer
 
@@ -139,28 +137,26 @@ class PairTimes:
     def last(self, position: Tensor, time: Tensor) -> Tensor:
         """(L,) the last step before a time at which each link occurred; -1: none."""
         begin, end = self.start(position), self.start(position + 1)
-        after = bisect_ranges(self.time, begin, end, time, self.longest)
+        after = bisect_ranges(self.time, begin, end, time)
         step = self.time[(after - 1).clamp(min=0)].long() if len(self) else after
         return torch.where(after > begin, step, -1)
 
     @cached_property
-    def since_by_slot(self) -> tuple[Tensor, Tensor, int]:
+    def since_by_slot(self) -> tuple[Tensor, Tensor]:
         """Links of each (source, relation) by their first step; see :meth:`latest`."""
         return self._since(self.link // self.entities)
 
     @cached_property
-    def since_by_entity(self) -> tuple[Tensor, Tensor, int]:
+    def since_by_entity(self) -> tuple[Tensor, Tensor]:
         """Links of each source by their first step."""
         return self._since(self.link // (self.entities * self.relations))
 
-    def _since(self, group: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Positions of the links by (group, first step), their first steps, the largest group."""
+    def _since(self, group: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions of the links by (group, first step), and their first steps."""
         first = self.time[self._start[:-1].long()]
         steps = int(first.max()) + 1 if len(first) else 1
         order = torch.sort(group * steps + first, stable=True).indices
-        _, count = torch.unique_consecutive(group, return_counts=True)
-        largest = int(count.max()) if len(count) else 0
-        return order.int() if len(order) < 2**31 else order, first[order], largest
+        return order.int() if len(order) < 2**31 else order, first[order]
 
     def latest(
         self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
@@ -172,9 +168,9 @@ class PairTimes:
             position: (L,) of the links; of a row in the order of their first steps, and of equal
                 ones in the order of relation and target.
         """
-        order, first, largest = self.since_by_entity if relation is None else self.since_by_slot
+        order, first = self.since_by_entity if relation is None else self.since_by_slot
         low, high = self.of_entity(entity) if relation is None else self.of_slot(entity, relation)
-        high = bisect_ranges(first, low, high, time, largest)
+        high = bisect_ranges(first, low, high, time)
         row, rank = expand_ranges(torch.maximum(low, high - most), high)
         return row, order[rank].long()
 

@@ -29,7 +29,7 @@ def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def bisect_ranges(
-    values: Tensor, start: Tensor, stop: Tensor, bound: Tensor, longest: int
+    values: Tensor, start: Tensor, stop: Tensor, bound: Tensor, order: Tensor | None = None
 ) -> Tensor:
     """In each range of ascending values, the position of the first that is at least a bound.
 
@@ -41,22 +41,28 @@ def bisect_ranges(
         start: (Q,) int64 first position of each range.
         stop: (Q,) int64 end of each range, not included; at least ``start``.
         bound: (Q,) what is looked for.
-        longest: the length of the longest range, or more.
+        order: (N,) where the value of each position is; None: at the position.
 
     Returns:
         (Q,) positions, ``stop`` where all are smaller.
     """
-    rounds = longest.bit_length()
+    rounds = int((stop - start).max()).bit_length() if len(start) else 0
     if len(start) <= 4 * rounds and not values.is_cuda:
         # A few are quicker one by one: a round costs five kernels, however few ranges there are.
         numbers = values.numpy()
         asked = zip(bound.tolist(), start.tolist(), stop.tolist(), strict=True)
-        return torch.tensor([bisect_left(numbers, *one) for one in asked], dtype=torch.int64)
+        if order is None:
+            found = [bisect_left(numbers, *one) for one in asked]
+        else:
+            places = order.numpy()
+            found = [bisect_left(places, *one, key=numbers.__getitem__) for one in asked]
+        return torch.tensor(found, dtype=torch.int64)
     low, high = start, stop
     for _ in range(rounds):
-        middle = (low + high) >> 1
         # An empty range may end behind the last value.
-        smaller = (values[middle.clamp(max=len(values) - 1)] < bound) & (low < high)
+        middle = (low + high) >> 1
+        place = middle.clamp(max=len(values) - 1)
+        smaller = (values[place if order is None else order[place].long()] < bound) & (low < high)
         low = torch.where(smaller, middle + 1, low)
         high = torch.where(smaller, high, middle)
     return low

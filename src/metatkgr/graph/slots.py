@@ -1,19 +1,22 @@
 """Relation slots: who filled the domain or the range of a relation, how often and when.
 
-:class:`SlotOrder` holds the facts of one layer by (relation, time), :class:`Slots` puts the layers
-of an index together.
+:class:`SlotOrder` holds the facts of one layer by (relation, time), ``graph.usage`` the same by
+entity. :class:`Slots` puts the layers of an index together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
+from metatkgr.graph.pairs import last_of_each
 from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges
+from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage, inverse
 
 __all__ = ["SlotOrder", "SlotTables", "Slots"]
 
@@ -55,13 +58,12 @@ class SlotOrder:
         """(N,) int32 steps, ascending within a relation."""
         kinds = torch.arange(self.relations + 1, dtype=relation.dtype, device=device)
         self._start = torch.searchsorted(relation, kinds)
-        self._longest = int(self._start.diff().max()) if self.relations else 0
 
     def before(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) where the facts of directed relations before a time lie."""
         kind = relation % self.relations
         low, high = self._start[kind], self._start[kind + 1]
-        return low, bisect_ranges(self.time, low, high, time, self._longest)
+        return low, bisect_ranges(self.time, low, high, time)
 
     def filler(self, relation: Tensor, position: Tensor) -> Tensor:
         """(L,) who filled the far slot of a directed relation, in facts by their positions."""
@@ -78,12 +80,118 @@ class Slots:
     Args:
         layers: those of each layer.
         entities: E of the index.
+        relations: 2R.
         steps: of the index, one more than the last.
     """
 
-    def __init__(self, layers: list[SlotOrder], entities: int, steps: int) -> None:
-        self._layers, self.entities, self.steps = layers, entities, steps
-        self.device = layers[0].time.device
+    def __init__(
+        self,
+        layers: list[tuple[SlotOrder, SlotUsage]],
+        entities: int,
+        relations: int,
+        steps: int,
+    ) -> None:
+        self._layers = [order for order, _ in layers]
+        self._usage = [usage for _, usage in layers]
+        self.entities, self.relations, self.steps = entities, relations, steps
+        self.device = self._layers[0].time.device
+
+    def usage(
+        self, entity: Tensor, relation: Tensor, time: Tensor, decays: tuple[float, ...] = ()
+    ) -> Usage:
+        """How entities have filled the far slots of directed relations before a time.
+
+        Args:
+            entity: (L,) int64, who.
+            relation: (L,) int64, directed.
+            time: (L,) int64.
+            decays: τ of each decayed count.
+        """
+        first, *others = (part.read(entity, relation, time, decays) for part in self._usage)
+        for other in others:
+            first = Usage(
+                first.count + other.count,
+                tuple(a + b for a, b in zip(first.decayed, other.decayed, strict=True)),
+                torch.maximum(first.last, other.last),
+            )
+        return first
+
+    def recent(self, relation: Tensor, time: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The latest facts of slots before a time.
+
+        Args:
+            relation: (Q,) int64, directed.
+            time: (Q,) int64.
+            most: how many of each.
+
+        Returns:
+            row: (L,) of the slots, non-decreasing.
+            filler: (L,) who filled the far slot.
+            step: (L,) when; of a row oldest first.
+        """
+        parts = []
+        for slots in self._layers:
+            low, high = slots.before(relation, time)
+            row, position = expand_ranges(torch.maximum(low, high - most), high)
+            step = slots.time[position].long()
+            parts.append((row, slots.filler(relation[row], position), step))
+        row, filler, step = (torch.cat(column) for column in zip(*parts, strict=True))
+        if len(parts) > 1:
+            rank = torch.argsort(step, stable=True)
+            rank = rank[torch.argsort(row[rank], stable=True)]
+            row, filler, step = last_of_each(most, row[rank], filler[rank], step[rank])
+        return row, filler, step
+
+    def count_ranks(self, relation: Tensor, time: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """How many of all entities filled slots more often than so often, and how many as often.
+
+        Args:
+            relation: (A,) int64, directed.
+            time: (A,) int64; only facts before it count.
+            count: (A,) int64; also 0.
+
+        Returns:
+            more, equal: (A,) int64.
+        """
+        more = self._above(relation, time, count)
+        at_least = self._above(relation, time, (count - 1).clamp(min=0))
+        return more, torch.where(count > 0, at_least, self.entities) - more
+
+    def _above(self, relation: Tensor, time: Tensor, count: Tensor) -> Tensor:
+        return sum(
+            (sign * part.above(relation, time, count) for sign, part in self._ordinals),
+            start=torch.zeros_like(count),
+        )
+
+    @cached_property
+    def _ordinals(self) -> list[tuple[int, SlotOrdinals]]:
+        """The ordinals of the base; those that its later facts have; those they make wrong."""
+        base, *others = self._usage
+        if not others:
+            return [(1, base.ordinals())]
+        slot = torch.cat([part.slots() for part in others])
+        step = torch.cat([part.time for part in others])
+        group, member = torch.unique(slot, return_inverse=True)
+        earliest = torch.full_like(group, 2**31 - 1, dtype=torch.int32)
+        earliest.scatter_reduce_(0, member, step, "amin")
+        entity, relation = group // self.relations, group % self.relations
+        relation = inverse(relation, self.relations)
+        low, high = base.of_slot(entity, relation)
+        changed = bisect_ranges(base.time, low, high, earliest)
+        # Facts of the base that are not before all later ones: their ordinals change.
+        row, position = expand_ranges(changed, high)
+        wrong = SlotOrdinals(relation[row], position - low[row], base.time[position])
+        member, step = torch.cat([row, member]), torch.cat([base.time[position], step])
+        rank = torch.argsort(step, stable=True)
+        rank = rank[torch.argsort(member[rank], stable=True)]
+        member, step = member[rank], step[rank]
+        ordinal = torch.arange(len(member), device=self.device)
+        ordinal += (changed - low)[member] - torch.searchsorted(member, member)
+        return [
+            (1, base.ordinals()),
+            (1, SlotOrdinals(relation[member], ordinal, step)),
+            (-1, wrong),
+        ]
 
     def facts_before(self, relation: Tensor, time: Tensor) -> Tensor:
         """(Q,) number of facts of a relation before a time."""

@@ -80,7 +80,8 @@ class PublicFacts:
 
     def _entities(self, moment: int) -> tuple[Tensor, Tensor]:
         """(E,) last step before a moment and (E,) number of neighbours, of all entities."""
-        last = self.index.last_seen(moment)
+        entity = torch.arange(self.index.entities, device=self.index.device)
+        last = self.index.last_step_of(entity, torch.full_like(entity, moment))
         return torch.where(last >= 0, last, moment), self.transitions.degrees(moment)
 
 

@@ -1,0 +1,206 @@
+"""Who was linked to whom, whatever the relation and however often, and since when.
+
+:class:`NeighbourOrder` holds the distinct neighbours of one layer, :class:`Neighbours` puts the
+layers of an index together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from metatkgr.graph.pairs import PairTimes, last_of_each
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges
+
+__all__ = ["NeighbourOrder", "Neighbours"]
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourOrder:
+    """Neighbours by (source, first step, target), in compressed sparse rows.
+
+    Those of an entity before a time are the beginning of its row. As each link has its inverse,
+    who is in an entity's row has the entity in its own, since the same step.
+    """
+
+    start: Tensor
+    """(E + 1,) int64; the row of entity e is ``start[e]`` to ``start[e + 1]``, not included."""
+    target: Tensor
+    """(P,) int32."""
+    first: Tensor
+    """(P,) int32 step of the first link, ascending within a row."""
+    by_target: Tensor
+    """(P,) int32 or int64 positions, of each row those of its ascending targets."""
+
+    @classmethod
+    def of(cls, pairs: PairTimes) -> Self:
+        """Of distinct links."""
+        entities = pairs.entities
+        ends = pairs.link // (entities * pairs.relations) * entities + pairs.link % entities
+        pair, member = torch.unique(ends, return_inverse=True)
+        first = torch.full_like(pair, 2**31 - 1, dtype=torch.int32).scatter_reduce_(
+            0, member, pairs.time[pairs.start(torch.arange(len(ends), device=ends.device))], "amin"
+        )
+        return cls.by_pair(pair // entities, pair % entities, first, entities)
+
+    @classmethod
+    def by_pair(cls, source: Tensor, target: Tensor, first: Tensor, entities: int) -> Self:
+        """Of distinct pairs by (source, target) and the steps at which they began, (P,) each."""
+        steps = int(first.max()) + 1 if len(first) else 1
+        order = torch.sort(source * steps + first, stable=True).indices
+        rank = torch.arange(len(order), device=order.device)
+        by_target = torch.empty_like(order).scatter_(0, order, rank)
+        kinds = torch.arange(entities + 1, device=order.device)
+        return cls(
+            torch.searchsorted(source.contiguous(), kinds),
+            target[order].int(),
+            first[order].int(),
+            by_target.int() if len(order) < 2**31 else by_target,
+        )
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def entities(self) -> int:
+        """E."""
+        return len(self.start) - 1
+
+    def row(self, entity: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) first and last position, not included; nothing for entities that came later."""
+        low = self.start[entity.clamp(max=self.entities)]
+        return low, self.start[(entity + 1).clamp(max=self.entities)]
+
+    def before(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) where the neighbours before a time lie."""
+        low, high = self.row(entity)
+        return low, bisect_ranges(self.first, low, high, time)
+
+    def find(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """(L,) positions of pairs, and which of them are there."""
+        if not len(self):
+            return torch.zeros_like(source), torch.zeros_like(source, dtype=torch.bool)
+        low, high = self.row(source)
+        rank = bisect_ranges(self.target, low, high, target, self.by_target)
+        position = self.by_target[rank.clamp(max=len(self) - 1)].long()
+        return position, (rank < high) & (self.target[position] == target)
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Source, target and first step of all pairs by (source, target), (P,) each."""
+        place = self.by_target.long()
+        source = torch.repeat_interleave(self.start.diff())
+        return source, self.target[place].long(), self.first[place].long()
+
+
+class Neighbours:
+    """Time-bounded look-ups over the neighbours of all layers of an index.
+
+    Args:
+        layers: those of each layer.
+        entities: E of the index.
+    """
+
+    def __init__(self, layers: list[NeighbourOrder], entities: int) -> None:
+        self._layers, self.entities = layers, entities
+        self.device = layers[0].start.device
+
+    def degree(self, entity: Tensor, time: Tensor) -> Tensor:
+        """(Q,) how many entities each was linked to before a time, itself included if it was.
+
+        Args:
+            entity: (Q,) int64.
+            time: (Q,) int64.
+        """
+        degree = torch.zeros_like(entity)
+        for order, began_in_other in self._began:
+            low, high = order.before(entity, time)
+            degree += high - low - _within(began_in_other, low, high)
+        return degree
+
+    def expand(
+        self, entity: Tensor, time: Tensor, most: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The entities that each was linked to before a time, each once.
+
+        Args:
+            entity: (Q,) int64.
+            time: (Q,) int64.
+            most: only so many of each, those whose links began last; None: all.
+
+        Returns:
+            row: (L,) of the entities, non-decreasing.
+            target: (L,) of a row by the step of the first link, and those of one step by id.
+        """
+        parts = []
+        for order, began_in_other in self._began:
+            low, high = order.before(entity, time)
+            if most is not None:
+                low = torch.maximum(low, high - most - _within(began_in_other, low, high))
+            row, position = expand_ranges(low, high)
+            if len(began_in_other):
+                kept = ~torch.isin(position, began_in_other)
+                row, position = row[kept], position[kept]
+            if len(row):
+                parts.append((row, order.target[position].long(), order.first[position].long()))
+        if not parts:
+            return torch.zeros_like(entity[:0]), torch.zeros_like(entity[:0])
+        row, target, first = (torch.cat(column) for column in zip(*parts, strict=True))
+        if len(parts) > 1:
+            # The last sort decides; the others between equal ones, as in one order of all.
+            rank = torch.argsort(target, stable=True)
+            for column in (first, row):
+                rank = rank[torch.argsort(column[rank], stable=True)]
+            row, target = row[rank], target[rank]
+        if most is not None and len(self._began) > 1:
+            row, target = last_of_each(most, row, target)
+        return row, target
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Source, target and first step of all pairs by (source, target), (P,) each.
+
+        For who goes over all of them.
+        """
+        parts = []
+        for order, began_in_other in self._began:
+            source, target, first = order.pairs()
+            if len(began_in_other):
+                kept = ~torch.isin(order.by_target, began_in_other)
+                source, target, first = source[kept], target[kept], first[kept]
+            parts.append((source, target, first))
+        if len(parts) == 1:
+            return parts[0]
+        source, target, first = (torch.cat(column) for column in zip(*parts, strict=True))
+        rank = torch.argsort(source * self.entities + target)
+        return source[rank], target[rank], first[rank]
+
+    @cached_property
+    def _began(self) -> list[tuple[NeighbourOrder, Tensor]]:
+        """The pairs of each layer; and the ascending positions of those that began in another.
+
+        As for :class:`metatkgr.graph.pairs.Pairs`: a pair belongs to the layer in which it began.
+        The base is left as it is; later layers are made anew without what they only repeat.
+        """
+        nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
+        parts = [(self._layers[0], nothing)]
+        for layer in self._layers[1:]:
+            source, target, first = layer.pairs()
+            new = torch.ones_like(source, dtype=torch.bool)
+            for number, (other, began_in_other) in enumerate(parts):
+                position, there = other.find(source, target)
+                if len(other):
+                    earlier = there & (first < other.first[position])
+                    superseded = torch.cat([began_in_other, position[earlier]])
+                    parts[number] = other, torch.unique(superseded)
+                    new &= ~there | earlier
+            fewer = NeighbourOrder.by_pair(source[new], target[new], first[new], layer.entities)
+            parts.append((fewer, nothing))
+        return parts
+
+
+def _within(positions: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(Q,) how many of some ascending positions lie in each range."""
+    return torch.searchsorted(positions, high) - torch.searchsorted(positions, low)
