@@ -267,14 +267,14 @@ class Verbaliser:
         # The links of a walk come in threes: e to y, z to y, z to x.
         others = list(dict.fromkeys(label(link.source) for link in why.links[2::3]))
         listed = _listed(others, why.count)
+        noun, verb = f"{_counted(why)} others", "are"
+        if why.count == 1:
+            noun, verb = "at least one other" if why.at_least else "another", "is"
         if relation < len(self._relations):
-            noun = "another" if why.count == 1 else f"{why.count:,} others"
-            verb = "is" if why.count == 1 else "are"
             return (
                 f"{noun} linked by {name} to {middle} {verb} also linked by it to "
                 f"{label(answer)}: {listed}"
             )
-        noun = "another" if why.count == 1 else f"{why.count:,} others"
         return (
             f"{middle}, linked by {name} to {label(entity)}, is also linked by it to {noun} to "
             f"which {label(answer)} is linked too: {listed}"
@@ -285,7 +285,7 @@ class Verbaliser:
         last = self._on(self.date(why.links[0].time))
         times = f"once before, {last}"
         if why.count > 1:
-            times = f"{why.count:,} times before, last {last}"
+            times = f"{_counted(why)} times before, last {last}"
         return f"{self._entities.label(answer)} was the {side} of {self.relation(relation)} {times}"
 
     def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
@@ -313,7 +313,7 @@ class Verbaliser:
             f"{fact.subject} {fact.relation} {fact.object} {self._on(fact.time)}"
             for fact in (self.fact(*link) for link in why.links[:_NAMED])
         ]
-        return f"{why.kind}: {_listed(said, why.count)} ({why.weight:.0%})"
+        return f"{why.kind}: {_listed(said, why.count, why.at_least)} ({why.weight:.0%})"
 
     def _on(self, date: str) -> str:
         return f"{'on' if self._calendar.unit in ('day', 'hour', 'week') else 'in'} {date}"
@@ -330,10 +330,15 @@ class Verbaliser:
         return f"{span} ({count:,} times)"
 
 
-def _listed(names: Sequence[str], count: int) -> str:
+def _counted(why: Explanation) -> str:
+    """'1,200', or 'at least 1,200'."""
+    return f"at least {why.count:,}" if why.at_least else f"{why.count:,}"
+
+
+def _listed(names: Sequence[str], count: int, at_least: bool = False) -> str:
     """'A, B and C', or 'A, B, C and 4 more' of ``count``."""
     shown = list(names[:_NAMED])
     more = count - len(shown)
     if more > 0:
-        return f"{', '.join(shown)} and {more:,} more"
+        return f"{', '.join(shown)} and {'at least ' if at_least else ''}{more:,} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]

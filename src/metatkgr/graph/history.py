@@ -16,7 +16,7 @@ from torch import Tensor
 
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports
-from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.graph.ragged import expand_ranges
 
@@ -87,6 +87,15 @@ class History:
         high = torch.searchsorted(self._own_entity, entity, right=True)
         return expand_ranges(low, high)
 
+    def own_later(self, queries: Queries) -> EntityFacts:
+        """The own support facts of each query that are not public yet: visible to it alone."""
+        _, _, time = self.columns(queries)
+        query, own = self._own_supports(queries)
+        later = self._own_time[own] >= time[query]
+        query, own = query[later], own[later]
+        columns = (self._own_relation, self._own_other, self._own_time)
+        return EntityFacts(query, *(column[own] for column in columns))
+
     def _with_own(self, public: PairSteps, query: Tensor, own: Tensor) -> PairSteps:
         """All evidence as one; of several steps for one pair the latest stays."""
         query = torch.cat([public.query, query])
@@ -149,40 +158,6 @@ class History:
         entity, _, _ = self.columns(queries)
         rows = torch.arange(len(queries), device=self.device)
         return Frontier(rows, entity, torch.ones_like(rows))
-
-    def neighbours(self, entity: int, relation: int, time: int) -> Tensor:
-        """(n,) distinct entities publicly linked by a relation before a time, ascending."""
-        e, r, t = (torch.tensor([n], device=self.device) for n in (entity, relation, time))
-        parts = self.index.pairs.links_of(e, r, t, _LARGEST_EXPANSION)
-        return torch.cat([target for _, target in parts]).sort().values
-
-    def facts_of(
-        self, entity: int, relation: int | None, target: int | None, time: int, *, own: bool
-    ) -> Tensor:
-        """The facts of an entity that are visible to its query, latest first.
-
-        Args:
-            entity: whose facts.
-            relation: only those of a directed relation; None: all.
-            target: only those with this other end; None: all.
-            time: public facts strictly before this step.
-            own: and the entity's own support at any time.
-
-        Returns:
-            (n, 3) directed relation, other end, step.
-        """
-        rows = self.index.pairs.occurrences(entity, relation, target, time)
-        if own:
-            late = (self._own_entity == entity) & (self._own_time >= time)  # earlier: public
-            columns = (self._own_relation, self._own_other, self._own_time)
-            support = torch.stack([column[late] for column in columns], dim=1)
-            kept = torch.ones(len(support), dtype=torch.bool, device=self.device)
-            kept &= True if relation is None else support[:, 0] == relation
-            kept &= True if target is None else support[:, 1] == target
-            rows = torch.cat([rows, support[kept]])
-        for column, descending in ((1, False), (0, False), (2, True)):
-            rows = rows[torch.argsort(rows[:, column], descending=descending, stable=True)]
-        return rows
 
 
 def novel_answers(

@@ -250,31 +250,39 @@ class Pairs:
                 latest = torch.maximum(latest, step)
         return latest
 
-    def occurrences(
-        self, entity: int, relation: int | None, target: int | None, time: int
-    ) -> Tensor:
-        """All facts of an entity before a time, perhaps only of a relation or with one other.
+    def times(
+        self, slot: Tensor, target: Tensor, time: Tensor, most: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """When links were seen before a time.
+
+        Args:
+            slot: (N,) ``source * 2R + relation``.
+            target: (N,).
+            time: (N,).
+            most: so many steps of each link are given, the last ones.
 
         Returns:
-            (n, 3) directed relation, other end, step, in any order; a fact of the entity with
-            itself is seen from both ends.
+            row: (L,) of the links, ascending.
+            step: (L,) of a row the latest first.
+            count: (N,) at how many steps each was seen in all.
         """
-        parts = []
-        who = torch.tensor([entity], device=self.device)
+        count, parts = torch.zeros_like(target), []
         for pairs in self._layers:
-            low, high = (
-                pairs.of_entity(who)
-                if relation is None
-                else pairs.of_slot(who, torch.full_like(who, relation))
-            )
-            position = torch.arange(int(low), int(high), device=self.device)
-            if target is not None:
-                position = position[pairs.target(position) == target]
-            row, time_position = expand_ranges(pairs.start(position), pairs.start(position + 1))
-            link, step = pairs.link[position[row]], pairs.time[time_position].long()
-            columns = (link // pairs.entities % self.relations, link % pairs.entities, step)
-            parts.append(torch.stack(columns, dim=1)[step < time])
-        return torch.cat(parts)
+            position, there = pairs.find(slot, target)
+            asked = torch.nonzero(there).squeeze(1)
+            position = position[asked]
+            begin, end = pairs.start(position), pairs.start(position + 1)
+            after = bisect_ranges(pairs.time, begin, end, time[asked])
+            count[asked] += after - begin
+            row, place = expand_ranges(torch.maximum(begin, after - most), after)
+            parts.append((asked[row], pairs.time[place].long()))
+        row, step = (torch.cat(column) for column in zip(*parts, strict=True))
+        order = torch.argsort(step, descending=True, stable=True)
+        order = order[torch.argsort(row[order], stable=True)]
+        row, step = row[order], step[order]
+        position = torch.arange(len(row), device=row.device)
+        kept = position - torch.searchsorted(row, row) < most
+        return row[kept], step[kept], count
 
     def links_of(
         self, entity: Tensor, relation: Tensor, time: Tensor, block: int

@@ -135,6 +135,8 @@ class Explanation:
     """How many there are in all (of walks: how many others took them)."""
     entities: tuple[int, ...] = ()
     """Whom else it speaks of, where it is not made of facts."""
+    at_least: bool = False
+    """Whether the count is a lower bound: of a hub's links only the latest were looked at."""
 
 
 class Explains(ABC):

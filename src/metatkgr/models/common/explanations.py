@@ -3,21 +3,32 @@
 For ``evidence`` there are also neighbours that the entity and the candidate share, which is what
 PageRank sees of them; and how much each kind counts is what its weights make of it: the kind's
 contribution to the score against that of an average candidate.
+
+All candidates of a call are looked up together, and of an entity only the links that began last:
+the cost does not grow with a hub. Where links were left out, counts are lower bounds and say so.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
+from metatkgr.graph.pairs import LatestLinks, Pairs
+from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.base import Explanation, Link
 
 __all__ = ["ranker_reasons", "rule_reasons"]
 
+_LINKS = 512
+"""Links of an entity that are looked at: those that began last."""
+_PAIRS = 1024
+"""Of walks to a candidate, pairs of a first and a last link that are looked at."""
 _SHOWN = 20
 """Facts of one explanation; more are counted."""
 _WALKS = 5
@@ -34,10 +45,13 @@ _LEAST = 0.05
 """What a kind of explanation counts that is there but does not raise the score."""
 _KIND_OF = {"contact": "contact", "path": "walks", "shared": "walks", "frequency": "frequency"}
 
+_Explanations = list[list[Explanation]]
+"""Of each query."""
+
 
 def rule_reasons(
     history: History, queries: Queries, candidate: Tensor, *, walks: bool
-) -> list[list[Explanation]]:
+) -> _Explanations:
     """The parts of a rule's order that each candidate has.
 
     The weight of a part is twice that of the next one; those that are there add up to 1.
@@ -48,79 +62,20 @@ def rule_reasons(
         candidate: (Q,) one candidate for each.
         walks: whether the rule counts walks.
     """
+    asked = _Asked.of(history, queries, candidate)
+    fillers = asked.latest(asked.answer, asked.inverse)
+    parts = [_links(asked), _walks(asked, fillers)] if walks else [_links(asked)]
     result = []
-    columns = zip(queries.entity, queries.relation, queries.time, candidate.tolist(), strict=True)
-    for entity, relation, time, answer in columns:
-        query = (int(entity), int(relation), int(time), int(answer))
-        explanations = [*_links(history, *query)]
-        if walks:
-            explanations += _walks(history, *query)
-        explanations += _frequency(history, *query)
+    for explanations in _joined(*parts, _frequency(asked, fillers)):
         total = sum(_WEIGHTS[kind] for kind in {why.kind for why in explanations})
         shares = ((why, why.weight * _WEIGHTS[why.kind] / total) for why in explanations)
         result.append([replace(why, weight=share) for why, share in shares])
     return result
 
 
-def _links(
-    history: History, entity: int, relation: int, time: int, answer: int
-) -> list[Explanation]:
-    """The same link before, and other links between the two."""
-    facts = history.facts_of(entity, None, answer, time, own=True).tolist()
-    explanations = []
-    for kind in ("repeat", "contact"):
-        of_kind = [row for row in facts if (row[0] == relation) == (kind == "repeat")]
-        if of_kind:
-            links = tuple(Link(entity, r, x, t) for r, x, t in of_kind[:_SHOWN])
-            explanations.append(Explanation(kind, 1.0, links, len(of_kind)))
-    return explanations
-
-
-def _walks(
-    history: History, entity: int, relation: int, time: int, answer: int
-) -> list[Explanation]:
-    """Others that share a neighbour with the entity and are linked to the candidate."""
-    inverse = (relation + history.relations // 2) % history.relations
-    known = history.neighbours(entity, relation, time)
-    linked = history.neighbours(answer, inverse, time)
-    linked = linked[linked != entity]
-    shared = []
-    for middle in known.tolist():
-        others = history.neighbours(middle, inverse, time)
-        others = others[torch.isin(others, linked)]
-        if len(others) and middle != answer:
-            shared.append((len(others), middle, others.tolist()))
-    shared.sort(key=lambda entry: (-entry[0], entry[1]))
-    total = sum(count for count, _, _ in shared)
-
-    def last(source: int, target: int) -> Link:
-        r, x, t = history.facts_of(source, relation, target, time, own=False)[0].tolist()
-        return Link(source, r, x, t)
-
-    explanations = []
-    for count, middle, walkers in shared[:_MIDDLES]:
-        links: list[Link] = []
-        for other in walkers[:_WALKS]:
-            links += [last(entity, middle), last(other, middle), last(other, answer)]
-        explanations.append(Explanation("path", count / total, tuple(links), count))
-    return explanations
-
-
-def _frequency(
-    history: History, entity: int, relation: int, time: int, answer: int
-) -> list[Explanation]:
-    """Facts in which the candidate filled this slot of the relation."""
-    inverse = (relation + history.relations // 2) % history.relations
-    facts = history.facts_of(answer, inverse, None, time, own=False)
-    if not len(facts):
-        return []
-    links = tuple(Link(x, relation, answer, t) for _, x, t in facts[:_SHOWN].tolist())
-    return [Explanation("frequency", 1.0, links, len(facts))]
-
-
 def ranker_reasons(
     history: History, queries: Queries, candidate: Tensor, contributed: list[dict[str, float]]
-) -> list[list[Explanation]]:
+) -> _Explanations:
     """Explanations of each candidate, the weightiest first; their weights add up to 1.
 
     Args:
@@ -129,12 +84,216 @@ def ranker_reasons(
         candidate: (Q,) one candidate for each.
         contributed: Q times, by kind of evidence, what it adds to the candidate's score.
     """
-    result = []
-    for row, explanations in enumerate(rule_reasons(history, queries, candidate, walks=True)):
-        entity, time = int(queries.entity[row]), int(queries.time[row])
-        explanations = [*explanations, *_shared(history, entity, int(candidate[row]), time)]
-        result.append(_with_weights(explanations, contributed[row]))
+    asked = _Asked.of(history, queries, candidate)
+    of_rules = rule_reasons(history, queries, candidate, walks=True)
+    found = zip(_joined(of_rules, _shared(asked)), contributed, strict=True)
+    return [_with_weights(explanations, worth) for explanations, worth in found]
+
+
+def _joined(*parts: _Explanations) -> _Explanations:
+    return [[why for some in of_query for why in some] for of_query in zip(*parts, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Q queries with one candidate each, and what is visible."""
+
+    history: History
+    queries: Queries
+    entity: Tensor
+    """(Q,), like all below."""
+    relation: Tensor
+    time: Tensor
+    answer: Tensor
+
+    @classmethod
+    def of(cls, history: History, queries: Queries, candidate: Tensor) -> _Asked:
+        """In the form of look-ups."""
+        return cls(history, queries, *history.columns(queries), candidate.to(history.device))
+
+    @property
+    def pairs(self) -> Pairs:
+        """The public links."""
+        return self.history.index.pairs
+
+    @property
+    def inverse(self) -> Tensor:
+        """(Q,) the relation, seen from the candidate."""
+        return (self.relation + self.history.relations // 2) % self.history.relations
+
+    def latest(self, entity: Tensor, relation: Tensor | None) -> _Latest:
+        """The links of one entity of each query, (Q,), that began last."""
+        links = self.pairs.latest_links(entity, relation, self.time, _LINKS + 1)
+        there = torch.bincount(links.row, minlength=len(entity))
+        links, count = _last_few(links, torch.full_like(there, _LINKS))
+        return _Latest(links, count, there > count)
+
+
+@dataclass(frozen=True, eq=False)
+class _Latest:
+    """Links of one entity of each query."""
+
+    links: LatestLinks
+    count: Tensor
+    """(Q,) how many these are."""
+    cut: Tensor
+    """(Q,) whether there are more."""
+
+
+def _last_few(links: LatestLinks, most: Tensor) -> tuple[LatestLinks, Tensor]:
+    """The last (Q,) few links of each row, and (Q,) how many these are."""
+    behind = torch.searchsorted(links.row, links.row, right=True)
+    behind = behind - torch.arange(len(behind), device=behind.device)
+    links = links.kept(behind <= most[links.row])
+    return links, torch.bincount(links.row, minlength=len(most))
+
+
+def _links(asked: _Asked) -> _Explanations:
+    """The same link before, and other links between the two."""
+    relations, queries = asked.history.relations, len(asked.time)
+    row = torch.arange(queries, device=asked.time.device).repeat_interleave(relations)
+    along = torch.arange(relations, device=row.device).repeat(queries)
+    slot, time = asked.entity[row] * relations + along, asked.time[row]
+    link, step, count = asked.pairs.times(slot, asked.answer[row], time, _SHOWN)
+    later = asked.history.own_later(asked.queries)
+    later = later.kept(later.target == asked.answer[later.row])
+    link = torch.cat([link, later.row * relations + later.relation])
+    facts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, when in zip(link.tolist(), torch.cat([step, later.time]).tolist(), strict=True):
+        facts[number // relations].append((-when, number % relations))
+    count.index_add_(0, later.row * relations + later.relation, torch.ones_like(later.row))
+    all_links = count.view(queries, relations).sum(1)
+    repeats = count.view(queries, relations).gather(1, asked.relation.unsqueeze(1)).squeeze(1)
+    columns = (asked.entity, asked.answer, asked.relation, repeats, all_links - repeats)
+    result: _Explanations = []
+    for query, ends in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        entity, answer, relation, *counts = ends
+        result.append([])
+        for kind, many in zip(("repeat", "contact"), counts, strict=True):
+            of_kind = [f for f in facts[query] if (f[1] == relation) == (kind == "repeat")]
+            shown = tuple(Link(entity, r, answer, -t) for t, r in sorted(of_kind)[:_SHOWN])
+            if many:
+                result[-1].append(Explanation(kind, 1.0, shown, many))
     return result
+
+
+def _walks(asked: _Asked, fillers: _Latest) -> _Explanations:
+    """Others that share a neighbour with the entity and are linked to the candidate.
+
+    Walks e -r-> y <-r- z -r-> x: each middle y with each other z is a pair that may be linked.
+    """
+    first = asked.latest(asked.entity, asked.relation)
+    queries, relations = len(asked.time), asked.history.relations
+    # The fewer there are of the one, the more of the other can be looked at.
+    few = math.isqrt(_PAIRS)
+    middles, many = _last_few(first.links, (_PAIRS // fillers.count.clamp(min=1)).clamp(min=few))
+    others, left = _last_few(fillers.links, _PAIRS // many.clamp(min=1))
+    cut = first.cut | fillers.cut | (many < first.count) | (left < fillers.count)
+    end = torch.cumsum(many, 0)
+    other, middle = expand_ranges((end - many)[others.row], end[others.row])
+    query, z, y = others.row[other], others.target[other], middles.target[middle]
+    last = asked.pairs.last_step(z * relations + asked.relation[query], y, asked.time[query])
+    walk = (last >= 0) & (z != asked.entity[query]) & (y != asked.answer[query])
+    walks: list[defaultdict[int, list[tuple[int, ...]]]] = [
+        defaultdict(list) for _ in range(queries)
+    ]
+    columns = (query, y, z, middles.last[middle], last, others.last[other])
+    for row, via, *rest in zip(*(column[walk].tolist() for column in columns), strict=True):
+        walks[row][via].append(tuple(rest))
+    ends = (asked.entity, asked.relation, asked.answer, cut)
+    result: _Explanations = []
+    for by_middle, (entity, relation, answer, fewer) in zip(
+        walks, zip(*(column.tolist() for column in ends), strict=True), strict=True
+    ):
+        total = sum(map(len, by_middle.values()))
+        most = sorted(by_middle, key=lambda via: (-len(by_middle[via]), via))[:_MIDDLES]
+        result.append([])
+        for via in most:
+            links: list[Link] = []
+            for who, *times in sorted(by_middle[via])[:_WALKS]:
+                hops = ((entity, via), (who, via), (who, answer))
+                links += [Link(a, relation, b, t) for (a, b), t in zip(hops, times, strict=True)]
+            count = len(by_middle[via])
+            share = count / total
+            result[-1].append(Explanation("path", share, tuple(links), count, at_least=fewer))
+    return result
+
+
+def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
+    """Facts in which the candidate filled this slot of the relation."""
+    links, queries = fillers.links, len(asked.time)
+    slot = asked.answer * asked.history.relations + asked.inverse
+    # The latest facts are among those of the links that were seen last.
+    order = torch.argsort(links.target, stable=True)
+    order = order[torch.argsort(links.last[order], descending=True, stable=True)]
+    order = order[torch.argsort(links.row[order], stable=True)]
+    links = links.kept(order)
+    start = torch.searchsorted(links.row, links.row)
+    seen_last = torch.arange(len(start), device=start.device) - start < _SHOWN
+    shown = links.kept(seen_last)
+    rest = links.kept(~seen_last)
+    row, step, count = asked.pairs.times(
+        slot[shown.row], shown.target, asked.time[shown.row], _SHOWN
+    )
+    _, _, more = asked.pairs.times(slot[rest.row], rest.target, asked.time[rest.row], 0)
+    total = torch.zeros_like(asked.time).index_add_(0, shown.row, count)
+    total.index_add_(0, rest.row, more)
+    facts: list[list[tuple[int, int]]] = [[] for _ in range(queries)]
+    columns = (shown.row[row].tolist(), step.tolist(), shown.target[row].tolist())
+    for query, when, other in zip(*columns, strict=True):
+        facts[query].append((-when, other))
+    ends = (asked.relation, asked.answer, total, fillers.cut)
+    result: _Explanations = []
+    for some, end in zip(facts, zip(*(c.tolist() for c in ends), strict=True), strict=True):
+        relation, answer, many, fewer = end
+        told = tuple(Link(other, relation, answer, -t) for t, other in sorted(some)[:_SHOWN])
+        result.append([Explanation("frequency", 1.0, told, many, at_least=fewer)] if told else [])
+    return result
+
+
+def _shared(asked: _Asked) -> _Explanations:
+    """Neighbours of both, by whatever relation; the latest first."""
+    entity, answer = (asked.latest(end, None) for end in (asked.entity, asked.answer))
+    later = asked.history.own_later(asked.queries)
+    own = entity.links
+    rows = torch.cat([own.row, later.row])
+    targets = torch.cat([own.target, later.target])
+    # Few of a hub's neighbours are those of the other.
+    cell, others = (
+        row * asked.history.entities + target
+        for row, target in ((rows, targets), (answer.links.row, answer.links.target))
+    )
+    common, theirs = torch.isin(cell, others), torch.isin(others, cell)
+    relation = torch.cat([own.relation, later.relation])
+    last = torch.cat([own.last, later.time])
+    of_entity = _latest_links(rows[common], targets[common], relation[common], last[common])
+    seen = answer.links.kept(theirs)
+    of_answer = _latest_links(seen.row, seen.target, seen.relation, seen.last)
+    neighbours: list[list[tuple[int, int, int]]] = [[] for _ in range(len(asked.time))]
+    for (query, x), link in of_entity.items():
+        neighbours[query].append((*link, x))
+    cut = (entity.cut | answer.cut).tolist()
+    result: _Explanations = []
+    for query, (e, a) in enumerate(zip(asked.entity.tolist(), asked.answer.tolist(), strict=True)):
+        found = sorted(link for link in neighbours[query] if link[2] not in (e, a))
+        links: list[Link] = []
+        for when, r, x in found[:_SHARED]:
+            again, q = of_answer[query, x]
+            links += [Link(e, r, x, -when), Link(a, q, x, -again)]
+        told = Explanation("shared", 1.0, tuple(links), len(found), at_least=cut[query])
+        result.append([told] if found else [])
+    return result
+
+
+def _latest_links(
+    row: Tensor, target: Tensor, relation: Tensor, last: Tensor
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Of each row and target the latest link: minus its step, and its relation."""
+    latest: dict[tuple[int, int], tuple[int, int]] = {}
+    columns = (column.tolist() for column in (row, target, relation, last))
+    for query, x, r, t in zip(*columns, strict=True):
+        latest[query, x] = min(latest.get((query, x), (1, 0)), (-t, r))
+    return latest
 
 
 def _with_weights(
@@ -151,34 +310,6 @@ def _with_weights(
     # rule_reasons has weights of its own; within a kind only their proportions matter here.
     of_kind = {kind: sum(c.weight for c in explanations if c.kind == kind) for kind in kinds}
     weighted = [
-        Explanation(c.kind, worth[c.kind] / total * c.weight / of_kind[c.kind], c.links, c.count)
-        for c in explanations
+        replace(c, weight=worth[c.kind] / total * c.weight / of_kind[c.kind]) for c in explanations
     ]
     return sorted(weighted, key=lambda explanation: -explanation.weight)
-
-
-def _shared(history: History, entity: int, answer: int, time: int) -> list[Explanation]:
-    """Neighbours of both, by whatever relation; the latest first."""
-    entity_facts = history.facts_of(entity, None, None, time, own=True)
-    answer_facts = history.facts_of(answer, None, None, time, own=False)
-    # A hub has very many facts, of which few are with neighbours of the other.
-    entity_facts = entity_facts[torch.isin(entity_facts[:, 1], answer_facts[:, 1])]
-    answer_facts = answer_facts[torch.isin(answer_facts[:, 1], entity_facts[:, 1])]
-    # A neighbour is shown by its latest link with each of the two; facts come latest first.
-    last_of_entity, last_of_answer = _first_rows(entity_facts), _first_rows(answer_facts)
-    common = [x for x in last_of_entity if x in last_of_answer and x not in (entity, answer)]
-    if not common:
-        return []
-    links: list[Link] = []
-    for x in common[:_SHARED]:
-        links.append(Link(entity, last_of_entity[x][0], x, last_of_entity[x][1]))
-        links.append(Link(answer, last_of_answer[x][0], x, last_of_answer[x][1]))
-    return [Explanation("shared", 1.0, tuple(links), len(common))]
-
-
-def _first_rows(facts: Tensor) -> dict[int, tuple[int, int]]:
-    """Relation and step of the first row of each other end."""
-    first: dict[int, tuple[int, int]] = {}
-    for relation, other, step in torch.as_tensor(facts).tolist():
-        first.setdefault(other, (relation, step))
-    return first

@@ -1,0 +1,227 @@
+"""Reasons of rules and evidence against a slow reading of all facts, and what a hub costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import metatkgr as mt
+from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.tasks import Queries
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.forecasting.calibration import Calibration
+from metatkgr.graph.history import History
+from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.pairs import PairTimes
+from metatkgr.models.base import Explanation, Link
+from metatkgr.models.common import explanations
+from metatkgr.models.common.explanations import ranker_reasons, rule_reasons
+
+ENTITIES, RELATIONS, STEPS = 7, 3, 9
+WORTH = {"contact": 0.4, "walks": 0.3, "frequency": 0.2}
+
+
+@dataclass
+class Literal:
+    """All links as tuples (source, directed relation, target, time), and the own supports."""
+
+    links: list[tuple[int, int, int, int]]
+    own: list[tuple[int, int, int, int]]
+    relations: int
+
+    def facts_of(
+        self, entity: int, relation: int | None, target: int | None, time: int, own: bool
+    ) -> list[tuple[int, int, int]]:
+        """Relation, other end and step of an entity's visible facts, latest first."""
+        seen = [link for link in self.links if link[3] < time]
+        seen += [link for link in self.own if own and link[3] >= time]
+        found = [
+            (r, o, t)
+            for s, r, o, t in seen
+            if s == entity and relation in (None, r) and target in (None, o)
+        ]
+        return sorted(found, key=lambda row: (-row[2], row[0], row[1]))
+
+    def neighbours(self, entity: int, relation: int, time: int) -> list[int]:
+        return sorted({o for _, o, _ in self.facts_of(entity, relation, None, time, False)})
+
+    def reasons(self, e: int, r: int, t: int, x: int) -> list[Explanation]:
+        """In the order repeat, contact, walks, frequency, shared neighbours; without weights."""
+        found = []
+        between = self.facts_of(e, None, x, t, True)
+        for kind in ("repeat", "contact"):
+            facts = [fact for fact in between if (fact[0] == r) == (kind == "repeat")]
+            if facts:
+                links = tuple(Link(e, *fact) for fact in facts[:20])
+                found.append(Explanation(kind, 1.0, links, len(facts)))
+        inverse = (r + self.relations) % (2 * self.relations)
+        linked = [z for z in self.neighbours(x, inverse, t) if z != e]
+        shared = []
+        for middle in self.neighbours(e, r, t):
+            others = [z for z in self.neighbours(middle, inverse, t) if z in linked]
+            if others and middle != x:
+                shared.append((-len(others), middle, others))
+        total = -sum(entry[0] for entry in shared)
+
+        def last(source: int, target: int) -> Link:
+            return Link(source, *self.facts_of(source, r, target, t, False)[0])
+
+        for count, middle, others in sorted(shared)[:2]:
+            walks = ((last(e, middle), last(z, middle), last(z, x)) for z in others[:5])
+            links = tuple(link for walk in walks for link in walk)
+            found.append(Explanation("path", -count / total, links, -count))
+        facts = self.facts_of(x, inverse, None, t, False)
+        if facts:
+            links = tuple(Link(z, r, x, when) for _, z, when in facts[:20])
+            found.append(Explanation("frequency", 1.0, links, len(facts)))
+        of_entity, of_answer = {}, {}
+        for known, facts in (
+            (of_entity, self.facts_of(e, None, None, t, True)),
+            (of_answer, self.facts_of(x, None, None, t, False)),
+        ):
+            for relation, other, when in facts:
+                known.setdefault(other, (relation, other, when))
+        common = [y for y in of_entity if y in of_answer and y not in (e, x)]
+        if common:
+            pairs = ((Link(e, *of_entity[y]), Link(x, *of_answer[y])) for y in common[:5])
+            links = tuple(link for pair in pairs for link in pair)
+            found.append(Explanation("shared", 1.0, links, len(common)))
+        return found
+
+
+def told(reasons: list[Explanation], *, shared: bool) -> list[Any]:
+    """What can be compared: in any order of kinds, each kind's weights by proportion."""
+    kept = [why for why in reasons if shared or why.kind != "shared"]
+    totals = {why.kind: sum(w.weight for w in kept if w.kind == why.kind) for why in kept}
+    rows = [
+        (why.kind, round(why.weight / totals[why.kind], 9), why.links, why.count, why.at_least)
+        for why in kept
+    ]
+    return sorted(rows, key=lambda row: (row[0], -row[1], row[2][0].target))
+
+
+links = st.tuples(
+    st.integers(0, ENTITIES - 1),
+    st.integers(0, RELATIONS - 1),
+    st.integers(0, ENTITIES - 1),
+    st.integers(0, STEPS - 1),
+)
+rows = st.lists(links, max_size=40)
+
+
+def facts_of(rows: list[tuple[int, int, int, int]]) -> Facts:
+    columns = np.array(sorted(set(rows), key=lambda row: row[3]), np.int64).reshape(-1, 4).T
+    names = Vocabulary.numbered(ENTITIES), Vocabulary.numbered(RELATIONS)
+    return Facts(*columns.copy(), *names)
+
+
+def directed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    return [link for s, r, o, t in set(rows) for link in ((s, r, o, t), (o, r + RELATIONS, s, t))]
+
+
+@given(base=rows, recent=rows, asked=st.lists(links, min_size=1, max_size=6))
+def test_reasons_are_those_of_a_slow_reading_of_all_facts(
+    base: list[Any], recent: list[Any], asked: list[Any]
+) -> None:
+    recent = [row for row in recent if row not in base]
+    visible = VisibleFacts.of(facts_of(base)).grown(facts_of(recent))
+    everything = directed(base + recent)
+    # The first two facts of entity 0 are its support.
+    own = sorted((row for row in everything if row[0] == 0), key=lambda row: (row[3], row[1:3]))[:2]
+    supports = Supports(*np.array(own, np.int64).reshape(-1, 4).T.copy())
+    history = History(TemporalIndex.of(visible), supports)
+    literal = Literal(everything, own, RELATIONS)
+    entity, relation, answer, time = np.array(asked, np.int64).T.copy()
+    queries, candidate = Queries(entity, relation, time), torch.from_numpy(answer)
+    plain = rule_reasons(history, queries, candidate, walks=True)
+    ranked = ranker_reasons(history, queries, candidate, [WORTH] * len(asked))
+    short = rule_reasons(history, queries, candidate, walks=False)
+    for number, (e, r, x, t) in enumerate(asked):
+        visible_to_it = replace(literal, own=own if e == 0 else [])
+        wanted = visible_to_it.reasons(e, r, t, x)
+        assert told(plain[number], shared=False) == told(wanted, shared=False)
+        assert told(ranked[number], shared=True) == told(wanted, shared=True)
+        assert [why.kind for why in short[number]] == [
+            why.kind for why in wanted if why.kind not in ("path", "shared")
+        ]
+        for found in (plain[number], ranked[number]):
+            assert not found or sum(why.weight for why in found) == pytest.approx(1)
+
+
+def hub(facts: int) -> Facts:
+    """Everyone visits the place, most a bar too; nobody else has more than two facts."""
+    visits = [(f"v{n}", "visits", "place", n) for n in range(facts)]
+    bars = [(f"v{n}", "visits", f"bar {n % (facts // 60)}", n) for n in range(0, facts, 2)]
+    return mt.read_facts([*visits, *bars, ("new", "visits", "place", facts)])
+
+
+class Counter:
+    """Counts the links that are looked up, not the seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.links = 0
+        find, latest = PairTimes.find, PairTimes.latest
+
+        def counted_find(pairs: PairTimes, slot: Any, target: Any) -> Any:
+            self.links += len(target)
+            return find(pairs, slot, target)
+
+        def counted_latest(pairs: PairTimes, *arguments: Any) -> Any:
+            found = latest(pairs, *arguments)
+            self.links += len(found[0])
+            return found
+
+        monkeypatch.setattr(PairTimes, "find", counted_find)
+        monkeypatch.setattr(PairTimes, "latest", counted_latest)
+
+
+@pytest.mark.parametrize("model", ["paths", "evidence"])
+def test_reasons_about_a_hub_cost_no_more_than_its_latest_links(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = []
+    for facts in (3000, 6000):
+        graph = hub(facts)
+        visible, supports = VisibleFacts.of(graph), Supports.none()
+        history = History(TemporalIndex.of(visible), supports)
+        who = [graph.entities.id(name) for name in ("place", "bar 0", "bar 2", "v10", "new")]
+        pairs = [(a, b) for a in who for b in who]
+        entity, answer = np.array(pairs, np.int64).T.copy()
+        with monkeypatch.context() as patch:
+            counter = Counter(patch)
+            for relation in (0, 1):
+                queries = Queries(
+                    entity, np.full_like(entity, relation), np.full_like(entity, graph.steps)
+                )
+                candidate = torch.from_numpy(answer)
+                if model == "paths":
+                    rule_reasons(history, queries, candidate, walks=True)
+                else:
+                    ranker_reasons(history, queries, candidate, [WORTH] * len(pairs))
+        costs.append(counter.links / (2 * len(pairs)))
+    assert costs[1] <= 1.01 * costs[0]
+    most = 6 * explanations._LINKS + 2 * explanations._PAIRS
+    assert costs[1] <= most
+
+
+def test_a_count_that_was_cut_says_so() -> None:
+    forecaster = mt.Forecaster.of("paths", hub(3000), calibration=Calibration("table"))
+    # Of the 3,001 visitors of the place the last 512 are looked at, v2489 to v2999 and "new".
+    texts = [reason.text for reason in forecaster.explain("v10", "visits", "place")]
+    assert texts[1:] == [
+        "at least 10 others linked by visits to bar 10 are also linked by it to place: "
+        "v2510, v2560, v2610 and 7 more",
+        "place was the object of visits at least 512 times before, last in 3000",
+    ]
+    texts = [reason.text for reason in forecaster.explain("v10", "visits", "bar 4")]
+    assert texts == [
+        "60 others linked by visits to place are also linked by it to bar 4: "
+        "v4, v54, v104 and 57 more",
+        "bar 4 was the object of visits 60 times before, last in 2954",
+    ]
