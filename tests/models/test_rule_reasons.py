@@ -217,7 +217,7 @@ def test_a_count_that_was_cut_says_so() -> None:
     assert texts[1:] == [
         "at least 10 others linked by visits to bar 10 are also linked by it to place: "
         "v2510, v2560, v2610 and 7 more",
-        "place was the object of visits at least 512 times before, last in 3000",
+        "place was the object of visits 3,001 times before, last in 3000",
     ]
     texts = [reason.text for reason in forecaster.explain("v10", "visits", "bar 4")]
     assert texts == [

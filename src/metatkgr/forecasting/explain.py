@@ -267,7 +267,7 @@ class Verbaliser:
         # The links of a walk come in threes: e to y, z to y, z to x.
         others = list(dict.fromkeys(label(link.source) for link in why.links[2::3]))
         listed = _listed(others, why.count)
-        noun, verb = f"{_counted(why)} others", "are"
+        noun, verb = f"{'at least ' if why.at_least else ''}{why.count:,} others", "are"
         if why.count == 1:
             noun, verb = "at least one other" if why.at_least else "another", "is"
         if relation < len(self._relations):
@@ -285,7 +285,7 @@ class Verbaliser:
         last = self._on(self.date(why.links[0].time))
         times = f"once before, {last}"
         if why.count > 1:
-            times = f"{_counted(why)} times before, last {last}"
+            times = f"{why.count:,} times before, last {last}"
         return f"{self._entities.label(answer)} was the {side} of {self.relation(relation)} {times}"
 
     def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
@@ -328,11 +328,6 @@ class Verbaliser:
         else:
             span = f"from {first} to {last}"
         return f"{span} ({count:,} times)"
-
-
-def _counted(why: Explanation) -> str:
-    """'1,200', or 'at least 1,200'."""
-    return f"at least {why.count:,}" if why.at_least else f"{why.count:,}"
 
 
 def _listed(names: Sequence[str], count: int, at_least: bool = False) -> str:

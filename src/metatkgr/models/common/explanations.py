@@ -226,28 +226,22 @@ def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
     # The latest facts are among those of the links that were seen last.
     order = torch.argsort(links.target, stable=True)
     order = order[torch.argsort(links.last[order], descending=True, stable=True)]
-    order = order[torch.argsort(links.row[order], stable=True)]
-    links = links.kept(order)
+    links = links.kept(order[torch.argsort(links.row[order], stable=True)])
     start = torch.searchsorted(links.row, links.row)
-    seen_last = torch.arange(len(start), device=start.device) - start < _SHOWN
-    shown = links.kept(seen_last)
-    rest = links.kept(~seen_last)
-    row, step, count = asked.pairs.times(
-        slot[shown.row], shown.target, asked.time[shown.row], _SHOWN
-    )
-    _, _, more = asked.pairs.times(slot[rest.row], rest.target, asked.time[rest.row], 0)
-    total = torch.zeros_like(asked.time).index_add_(0, shown.row, count)
-    total.index_add_(0, rest.row, more)
+    links = links.kept(torch.arange(len(start), device=start.device) - start < _SHOWN)
+    time = asked.time[links.row]
+    row, step, _ = asked.pairs.times(slot[links.row], links.target, time, _SHOWN)
     facts: list[list[tuple[int, int]]] = [[] for _ in range(queries)]
-    columns = (shown.row[row].tolist(), step.tolist(), shown.target[row].tolist())
+    columns = (links.row[row].tolist(), step.tolist(), links.target[row].tolist())
     for query, when, other in zip(*columns, strict=True):
         facts[query].append((-when, other))
-    ends = (asked.relation, asked.answer, total, fillers.cut)
+    usage = asked.history.index.slots.usage(asked.answer, asked.relation, asked.time)
+    ends = (asked.relation, asked.answer, usage.count)
     result: _Explanations = []
     for some, end in zip(facts, zip(*(c.tolist() for c in ends), strict=True), strict=True):
-        relation, answer, many, fewer = end
+        relation, answer, many = end
         told = tuple(Link(other, relation, answer, -t) for t, other in sorted(some)[:_SHOWN])
-        result.append([Explanation("frequency", 1.0, told, many, at_least=fewer)] if told else [])
+        result.append([Explanation("frequency", 1.0, told, many)] if told else [])
     return result
 
 
