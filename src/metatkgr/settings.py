@@ -8,8 +8,9 @@ A field's type carries its range, or lists its choices::
         momentum: Annotated[float, Range(0, below=1)] = 0.9
         loss: Literal["softmax", "hinge"] = "softmax"
 
-An object with a value out of range cannot be made. What hangs on several fields is checked in
-``__post_init__``, after that of :class:`Settings`.
+An object with a value out of range cannot be made. Every number has an upper bound, too: settings
+also come out of runs, and must not make an evaluation endless or larger than memory. What hangs on
+several fields is checked in ``__post_init__``, after that of :class:`Settings`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
     "NoSettings",
     "Range",
     "Rate",
+    "Sample",
     "Settings",
     "Share",
     "Weight",
@@ -67,9 +69,12 @@ Count = Annotated[int, Range(1, 10**6)]
 """How many there are, of something that takes time or memory."""
 Amount = Annotated[int, Range(0, 10**6)]
 """The same where none is possible, and often means that a part is left out."""
-Rate = Annotated[float, Range(above=0)]
+Sample = Annotated[int, Range(1, 1000)]
+"""How many links, steps or draws each answer looks at. It is small, because a run says it, which
+may be a stranger's, and its weights do not show it."""
+Rate = Annotated[float, Range(above=0, high=1e30)]
 """A learning rate, or another factor that must not vanish."""
-Weight = Annotated[float, Range(0)]
+Weight = Annotated[float, Range(0, 1e30)]
 """How much something counts; 0: nothing."""
 Share = Annotated[float, Range(0, 1)]
 """A part of a whole, both ends included."""

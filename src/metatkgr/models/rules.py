@@ -29,7 +29,7 @@ from metatkgr.graph.pagerank import PageRank, Transitions
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.models.base import Explains, Explanation, Graded, Model, register
 from metatkgr.models.common.explanations import rule_reasons
-from metatkgr.settings import Count, NoSettings, Range, Settings
+from metatkgr.settings import NoSettings, Range, Sample, Settings
 
 __all__ = ["PageRankRule", "PageRankSettings", "Paths", "Recurrency"]
 
@@ -170,7 +170,7 @@ class PageRankSettings(Settings):
 
     restart: Annotated[float, Range(above=0, below=1)] = 0.15
     """Probability that the walk starts again at each step."""
-    steps: Count = 12
+    steps: Sample = 12
     """Steps of the walk."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ from metatkgr.models.trainable import (
     dropout_generator,
 )
 from metatkgr.recent import Recent
-from metatkgr.settings import Amount, Count, Rate
+from metatkgr.settings import Amount, Count, Range, Rate
 
 __all__ = ["IGEN", "TGEN", "GENPhase", "IGENSettings", "TGENSettings"]
 
@@ -102,9 +102,9 @@ class IGENSettings(FewShotSettings):
 class TGENSettings(IGENSettings):
     """Settings of T-GEN."""
 
-    samples: Amount = 10
+    samples: Annotated[int, Range(0, 1000)] = 10
     """Draws that the scores are averaged over; 0: the expectation, in closed form."""
-    log_variance: float = -6.0
+    log_variance: Annotated[float, Range(-50, 10)] = -6.0
     """b at the start of training."""
 
 

@@ -52,7 +52,7 @@ from metatkgr.models.common.scores import (
     translation_score,
 )
 from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
-from metatkgr.settings import Amount, Count, Rate, Settings, Share
+from metatkgr.settings import Amount, Count, Rate, Sample, Settings, Share
 
 __all__ = ["LAN", "LANSettings"]
 
@@ -69,7 +69,7 @@ class LANSettings(Settings):
 
     dimension: Count = 128
     """Length of the vectors."""
-    neighbours: Count = 64
+    neighbours: Sample = 64
     """Links of an entity that are read, the newest first."""
     candidates: Literal["input", "aggregated"] = "input"
     """How an answer is represented: 'input', its own h, or 'aggregated' from its neighbours too."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ from metatkgr.models.common.tgat import (
 from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
 from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.recent import Recent
-from metatkgr.settings import Amount, Count, Rate, Weight
+from metatkgr.settings import Amount, Count, Range, Rate, Sample, Weight
 
 __all__ = ["MetaDyGNN", "MetaDyGNNPhase", "MetaDyGNNSettings"]
 
@@ -69,7 +69,7 @@ class MetaDyGNNSettings(FewShotSettings):
     """Attention heads."""
     head_width: Count = 16
     """Length of one head's queries and keys."""
-    budget: Count = 16
+    budget: Annotated[int, Range(1, 256)] = 16
     """Most recent neighbours that each layer reads."""
     intervals: Count = 3
     """M, the intervals of a support; no more than it has facts."""
@@ -77,7 +77,7 @@ class MetaDyGNNSettings(FewShotSettings):
     """η of both steps."""
     second_order: bool = True
     """Whether the outer gradient goes through the inner ones."""
-    support_negatives: Count = 4
+    support_negatives: Sample = 4
     """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
     negatives: Count = 512
     """Wrong answers that all queries of a batch share, besides each other's answers."""

@@ -28,7 +28,7 @@ from metatkgr.models.common.recurrent import (
 )
 from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.recent import Recent
-from metatkgr.settings import Amount, Count, Dropout, Rate, Settings, Share
+from metatkgr.settings import Amount, Count, Dropout, Rate, Sample, Settings, Share
 
 __all__ = ["REGCN", "EvolutionPhase", "REGCNSettings"]
 
@@ -42,7 +42,7 @@ class REGCNSettings(Settings):
 
     dimension: Count = 128
     """Length of the vectors."""
-    history: Count = 1
+    history: Sample = 1
     """Snapshots before a query that the vectors evolve over; on meta-validation of a simulated
     world 1 learned fastest (5 epochs, one seed)."""
     layers: Count = 2

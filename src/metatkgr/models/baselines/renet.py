@@ -21,7 +21,7 @@ from metatkgr.models.base import register
 from metatkgr.models.common.graph_state import GlobalPhase, aggregate, global_states
 from metatkgr.models.common.recurrent import Noise, glorot, gru_step
 from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
-from metatkgr.settings import Amount, Count, Dropout, Rate, Settings, Weight
+from metatkgr.settings import Amount, Count, Dropout, Rate, Sample, Settings, Weight
 
 __all__ = ["RENET", "HistoryPhase", "RENETSettings", "read_history"]
 
@@ -35,9 +35,9 @@ class RENETSettings(Settings):
 
     dimension: Count = 128
     """Length of the vectors."""
-    history: Count = 10
+    history: Sample = 10
     """Active steps of an entity that are read, at most."""
-    neighbours: Count = 16
+    neighbours: Sample = 16
     """Links of an entity in one step that are read, at most; the last ones in the file."""
     bases: Count = 2
     """Matrices that those of all relations are made of."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from metatkgr.errors import SettingsError
 from metatkgr.models.common.translation import StartSettings
 from metatkgr.models.evidence.features import KINDS
-from metatkgr.settings import Amount, Count, Rate, Weight
+from metatkgr.settings import Amount, Count, Range, Rate, Sample, Weight
 
 __all__ = ["EvidenceSettings"]
 
@@ -37,15 +38,15 @@ class EvidenceSettings(StartSettings):
     """Whether what e has done with r before stands above all else, the latest first; the weights
     then order the rest, and are learned from novel answers only. Learned weights alone mix them,
     which does less well on meta-validation."""
-    recent: Count = 32
+    recent: Sample = 32
     """Candidates of a query that were linked to the entity, the latest first."""
-    near: Count = 160
+    near: Sample = 160
     """Candidates by PageRank among those that filled this slot; half as many among all."""
-    frequent: Count = 64
+    frequent: Sample = 64
     """Candidates by recent frequency in this slot of the relation."""
-    similar: Amount = 64
+    similar: Annotated[int, Range(0, 1000)] = 64
     """Candidates by translation."""
-    branches: Count = 24
+    branches: Sample = 24
     """Links that a walk to peers may follow from each entity, those that began last."""
     train_queries: Count = 4000
     """Meta-train queries to learn the weights from, at most three of one link; where repeats are

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from metatkgr.errors import SettingsError
 from metatkgr.models.common.few_shot import LossKind, Reduction
 from metatkgr.models.common.translation import FewShotSettings
-from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Weight
+from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Sample, Weight
 
 __all__ = ["PRESETS", "MetaTKGRSettings"]
 
@@ -16,7 +17,7 @@ __all__ = ["PRESETS", "MetaTKGRSettings"]
 class MetaTKGRSettings(FewShotSettings):
     """Settings of MetaTKGR."""
 
-    layers: Count = 1
+    layers: Annotated[int, Range(1, 4)] = 1
     """L, layers of the encoder."""
     attention: Literal["printed", "leaky"] = "leaky"
     """'printed' (linear: the root's own part cancels) or 'leaky'."""
@@ -30,9 +31,9 @@ class MetaTKGRSettings(FewShotSettings):
     """Share of a message that is dropped in training."""
     sampler: Literal["bfs", "recent", "uniform"] = "bfs"
     """'bfs' (the paper's), 'recent' or 'uniform'."""
-    budget: Count = 16
-    """b, neighbours of an entity."""
-    window: Annotated[int, Range(0)] = 0
+    budget: Annotated[int, Range(1, 256)] = 16
+    """b, neighbours of an entity; b^L of them are looked at, at most 65,536."""
+    window: Annotated[int, Range(0, 2**31)] = 0
     """Δt in steps: only facts later than t - Δt are neighbours; 0: all."""
     loss: LossKind = "softmax"
     """'hinge' (the paper's) or 'softmax' over the answer and the negatives."""
@@ -42,7 +43,7 @@ class MetaTKGRSettings(FewShotSettings):
     """'sum' (the paper's) or 'mean' over facts."""
     negatives: Count = 32
     """Wrong answers for each query fact."""
-    support_negatives: Count = 8
+    support_negatives: Sample = 8
     """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
     own_in_support: bool = True
     """Whether an entity sees all of its support while it is fitted to it."""
@@ -62,7 +63,7 @@ class MetaTKGRSettings(FewShotSettings):
     """At most so many queries of a task in a batch, drawn anew each time."""
     inner_rate: Weight = 0.01
     """η of the inner optimisation."""
-    inner_steps: Amount = 1
+    inner_steps: Annotated[int, Range(0, 100)] = 1
     """Gradient steps of the inner optimisation."""
     second_order: bool = True
     """Whether the outer gradient goes through the inner one."""
@@ -88,6 +89,13 @@ class MetaTKGRSettings(FewShotSettings):
     """Validations without a better MRR before meta-training stops."""
     validate_every: Count = 1
     """Epochs between validations."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.budget**self.layers > 2**16:
+            raise SettingsError(
+                f"budget^layers must be at most 65,536, not {self.budget}^{self.layers}"
+            )
 
 
 PRESETS: dict[str, dict[str, Any]] = {
