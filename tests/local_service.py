@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
 from metatkgr.models import create
-from metatkgr.serving.app import create_app, listen
+from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.quality import Quality, QualitySettings
+from metatkgr.serving.server import Server, listen, url_of
 from metatkgr.serving.service import Service
 
 
@@ -38,17 +39,17 @@ def measured(facts: Facts) -> Quality:
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
+def listening(app: FastAPI, settings: ServiceSettings | None = None) -> Iterator[str]:
     """Serve an app from a thread; yields its URL."""
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-    socket = listen(ServiceSettings(port=0))
+    settings = settings or ServiceSettings(port=0)
+    server, socket = Server(app, settings), listen(settings)
     thread = threading.Thread(target=server.run, args=([socket],))
     thread.start()
     while not server.started:
         assert thread.is_alive(), "the service did not start"
         time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+        yield url_of(socket)
     finally:
         server.should_exit = True
         thread.join()
@@ -57,6 +58,11 @@ def listening(app: FastAPI) -> Iterator[str]:
 def app_of(facts: Facts, where: str | Path, settings: ServiceSettings | None = None) -> FastAPI:
     """An app with everything."""
     return create_app(started(facts, where), settings or ServiceSettings(), measured(facts))
+
+
+def client_of(app: FastAPI) -> TestClient:
+    """A client of an app in this process."""
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
 class Command:

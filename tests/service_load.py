@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
+from metatkgr.data.facts import Facts
+
 Fact = tuple[str, str, str, str]
 _FACTS_EACH = 4
 """Facts that a client tells of one newcomer before it turns to the next."""
@@ -62,6 +64,14 @@ class Words:
     entities: Sequence[str]
     relations: Sequence[str]
     dates: Sequence[str]
+
+
+def words_of(facts: Facts) -> Words:
+    """What clients speak of: the names of a graph and its last dates."""
+    last = facts.steps - 1
+    dates = [facts.calendar.label(step) for step in range(last - 20, last + 1)]
+    names = [name for name in facts.entities if name.isascii()]
+    return Words(names, list(facts.relations), dates)
 
 
 class _Client(threading.Thread):

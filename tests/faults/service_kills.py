@@ -11,44 +11,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from faults.preloaded import small_world
 from faults.training_kills import fresh_process
-from metatkgr.data.facts import Facts
+from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
-from service_load import Fact, Words, put_under_load
+from metatkgr.serving.limits import ServiceSettings
+from metatkgr.serving.service import Service
+from metatkgr.serving.workers import serve
+from service_load import Fact, put_under_load, words_of
 
-__all__ = ["ServiceKills", "kill_services", "serve_from", "words_of"]
-
-
-def words_of(facts: Facts) -> Words:
-    """What clients speak of."""
-    last = facts.steps - 1
-    dates = [facts.calendar.label(step) for step in range(last - 20, last + 1)]
-    names = [name for name in facts.entities if name.isascii()]
-    return Words(names, list(facts.relations), dates)
+__all__ = ["ServiceKills", "kill_services", "serve_from", "start_service"]
 
 
-def serve_from(store: str, told: str) -> None:
-    """Serve the rule 'paths' on the small world; write the address to a file."""
-    import torch
+@dataclass(frozen=True)
+class SmallService:
+    """Opens the rule 'paths' on the small world."""
 
-    from metatkgr.forecasting.forecaster import Forecaster
-    from metatkgr.serving.app import serve
-    from metatkgr.serving.limits import ServiceSettings
-    from metatkgr.serving.service import Service
+    store: str
 
+    def __call__(self, worker: int, *, again: bool) -> tuple[Service, None]:
+        forecaster = Forecaster.of("paths", small_world())
+        _ = forecaster.calibration
+        return Service(forecaster, FactStore(self.store, make=not again), model="paths"), None
+
+
+def serve_from(store: str, told: str, workers: int = 1) -> None:
+    """Serve the small world; write the address to a file."""
     torch.set_num_threads(1)
-    forecaster = Forecaster.of("paths", small_world())
-    service = Service(forecaster, FactStore(store), model="paths")
-    _ = forecaster.calibration
 
-    def ready(url: str) -> None:
+    def ready(url: str, about: list[str]) -> None:
         place = Path(told)
         unfinished = place.with_suffix(".part")
         unfinished.write_text(url)
         unfinished.rename(place)
 
-    serve(service, ServiceSettings(port=0), ready=ready)
+    serve(SmallService(store), ServiceSettings(port=0), workers, ready=ready)
 
 
 def start_service(store: Path, told: Path) -> tuple[Any, str]:

@@ -23,10 +23,10 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from faults.preloaded import small_world
-from faults.service_kills import start_service, words_of
+from faults.service_kills import start_service
 from metatkgr.files import write_json
 from metatkgr.version import __version__
-from service_load import Words
+from service_load import Words, words_of
 
 _FACTS = 1500
 """That clients tell, over and over."""

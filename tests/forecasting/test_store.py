@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -39,7 +42,9 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield url
     engine = sa.create_engine(store_url(url))
     with engine.begin() as connection:
-        connection.execute(sa.text("DROP TABLE IF EXISTS metatkgr_fact, metatkgr_store"))
+        connection.execute(
+            sa.text("DROP TABLE IF EXISTS metatkgr_fact, metatkgr_probe, metatkgr_store")
+        )
     engine.dispose()
 
 
@@ -204,3 +209,88 @@ def test_sqlite_writes_ahead_and_to_the_disk(tmp_path: Path) -> None:
     with FactStore(tmp_path / "facts.sqlite") as store, store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+
+
+def test_writers_of_one_process_are_committed_together_and_each_hears_of_its_own(
+    where: str,
+) -> None:
+    with FactStore(where) as store:
+        commits = []
+        whole = store._commit
+
+        def commit(together: list[Any]) -> None:
+            commits.append(len(together))
+            whole(together)
+
+        store._commit = commit  # type: ignore[method-assign]
+        results: dict[int, Observed] = {}
+
+        def write(number: int) -> None:
+            results[number] = store.add([ONE, FactView(f"{number}", "r", "o", "1")])
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(20)]
+        with store._turn:
+            for thread in threads:
+                thread.start()
+            while len(store._waiting) < len(threads):
+                time.sleep(0.001)
+        for thread in threads:
+            thread.join()
+        assert commits == [20]
+        assert sorted(r.accepted for r in results.values()) == [1] * 19 + [2]
+        assert {r.accepted + r.duplicates for r in results.values()} == {2}
+        assert store.committed == store.last()
+        assert len(store) == 21
+
+
+def test_a_failed_commit_is_told_to_all_who_waited_for_it(tmp_path: Path) -> None:
+    with FactStore(tmp_path / "facts.sqlite") as store:
+        engine = store._engine
+        store._engine = sa.create_engine("sqlite:////nowhere/at/all.sqlite")
+        failed = []
+
+        def write(number: int) -> None:
+            try:
+                store.add([FactView(f"{number}", "r", "o", "1")])
+            except StoreError:
+                failed.append(number)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
+        with store._turn:
+            for thread in threads:
+                thread.start()
+            while len(store._waiting) < len(threads):
+                time.sleep(0.001)
+        for thread in threads:
+            thread.join()
+        store._engine = engine
+        assert sorted(failed) == list(range(5))
+        assert store.add([ONE]).accepted == 1
+        assert len(store) == 1
+
+
+@pytest.mark.parametrize("what", ["", "-wal"])
+def test_a_file_that_was_removed_takes_no_more_facts(tmp_path: Path, what: str) -> None:
+    """SQLite would go on writing to the removed file, which nobody can open again."""
+    path = tmp_path / "facts.sqlite"
+    with FactStore(path) as store:
+        store.probe()
+        store.add([ONE])
+        Path(f"{path}{what}").unlink()
+        with pytest.raises(StoreError, match="removed or replaced"):
+            store.add([TWO])
+        with pytest.raises(StoreError, match="removed or replaced"):
+            store.probe()
+        if not what:
+            with pytest.raises(StoreError, match="is gone"):
+                FactStore(path, make=False)
+            shutil.copy(__file__, path)
+            with pytest.raises(StoreError, match="removed or replaced"):
+                store.add([TWO])
+
+
+def test_a_probe_writes_and_reads_back(where: str) -> None:
+    with FactStore(where) as store, FactStore(where) as other:
+        store.probe()
+        other.probe()
+        assert store.since() == []

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 import postgres_server
 from command_line import Run
-from local_service import app_of, listening, measured, started
+from local_service import app_of, client_of, listening, measured, started
 from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.forecasting.explain import Match
@@ -30,10 +30,6 @@ NEW = "Zoltan Newcomer"
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "facts.sqlite"
-
-
-def client_of(app: Any, **how: Any) -> TestClient:
-    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False, **how)
 
 
 @pytest.fixture
@@ -317,7 +313,7 @@ def test_a_store_that_does_not_answer_is_a_503_and_changes_nothing(
         raise StoreError("the store does not answer: disk full, password is hunter2")
 
     monkeypatch.setattr(FactStore, "add", broken)
-    monkeypatch.setattr(FactStore, "last", broken)
+    monkeypatch.setattr(FactStore, "probe", broken)
     answer = client.post("/facts", json=first_fact(world))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert "hunter2" not in answer.text

@@ -14,14 +14,7 @@ from local_service import Command, started
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.service import Service
-from service_load import Fact, Load, Words, put_under_load
-
-
-def words_of(facts: Facts) -> Words:
-    last = facts.steps - 1
-    dates = [facts.calendar.label(step) for step in range(last - 20, last + 1)]
-    names = [name for name in facts.entities if name.isascii()]
-    return Words(names, list(facts.relations), dates)
+from service_load import Fact, Load, put_under_load, words_of
 
 
 def forecasts_know(service: Service, facts: set[Fact]) -> bool:

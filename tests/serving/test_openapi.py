@@ -52,13 +52,13 @@ def test_every_operation_is_described_with_its_errors(url: str) -> None:
     answer = httpx.get(f"{url}/openapi.json", headers=HEADERS)
     spec = answer.json()
     assert set(spec["paths"]) == {
-        "/entities", "/explain", "/facts", "/graph", "/health", "/metrics", "/newcomers",
-        "/predict", "/quality",
+        "/entities", "/explain", "/facts", "/graph", "/health", "/health/live", "/metrics",
+        "/newcomers", "/predict", "/quality",
     }  # fmt: skip
     for path, methods in spec["paths"].items():
         for method, operation in methods.items():
             assert operation["description"], f"{method} {path} says nothing"
-            assert path == "/health" or operation["security"]
+            assert path.startswith("/health") or operation["security"]
             if "requestBody" in operation:
                 assert {"400", "413", "415", "422", "503"} <= set(operation["responses"])
     for name in ("FactIn", "PredictIn", "ExplainIn"):

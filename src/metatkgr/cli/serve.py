@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +16,9 @@ from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for
 
 if TYPE_CHECKING:
+    from metatkgr.serving.limits import Limits
     from metatkgr.serving.quality import Quality
+    from metatkgr.serving.service import Service
     from metatkgr.training.opening import OpenModel
 
 __all__ = ["serve"]
@@ -46,8 +50,17 @@ def serve(
     ] = None,
     shots: options.KnownShots = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Requests worked on at once; more are answered 503.")
+        int,
+        typer.Option(
+            min=1, help="Requests that a process works on at once; more are answered 503."
+        ),
     ] = 32,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1, max=64, help="Processes that answer; they share the data's pages and the store."
+        ),
+    ] = 1,
     quality: Annotated[
         bool, typer.Option(help="Measure the model in the background, for the page.")
     ] = True,
@@ -72,44 +85,74 @@ def serve(
         from metatkgr.errors import SettingsError
 
         raise SettingsError(f"{error.name} is absent: pip install 'metatkgr[serve]'") from None
-    from metatkgr.forecasting.forecaster import Forecaster
-    from metatkgr.forecasting.store import FactStore
-    from metatkgr.serving.app import serve as start
     from metatkgr.serving.limits import Limits, ServiceSettings, read_token
-    from metatkgr.serving.service import Service
-    from metatkgr.training.opening import open_model
+    from metatkgr.serving.workers import serve as start
 
     console = console_for(None)
     # A wrong address or token is told before a large graph is read.
     settings = ServiceSettings(
         host, port, read_token(token_file) if token_file else None, Limits(concurrency=concurrency)
     )
-    with console.status(f"opening {data} …"):
-        opened = open_model(
-            data,
-            model=model,
-            settings=options.parse_assignments(set_ or []),
-            shots=shots,
-            device=device,
-            **reading.options(console),
+    words = {
+        "model": model,
+        "settings": options.parse_assignments(set_ or []),
+        "shots": shots,
+        "device": device,
+    }
+    with tempfile.TemporaryDirectory(prefix="metatkgr-serve-") as shared:
+        opening = _Opening(
+            data, words, reading, store, settings.limits, Path(shared) if quality else None
         )
+        opening_shown = console.status(f"opening {data} …")
+        opening_shown.start()
+
+        def ready(url: str, about: list[str]) -> None:
+            opening_shown.stop()
+            for line in (*about, f"Listening on {url}; Ctrl-C stops."):
+                console.print(line, soft_wrap=True)
+
+        try:
+            start(opening, settings, workers, ready=ready)
+        finally:
+            opening_shown.stop()
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """Opens what is served, in this process or in each worker's."""
+
+    data: str
+    words: dict[str, Any]
+    """Of the model, for ``open_model``."""
+    reading: Reading
+    store: str | None
+    limits: Limits
+    shared: Path | None
+    """A folder in which workers share what the first has measured; None: nothing is measured."""
+
+    def __call__(self, worker: int, *, again: bool) -> tuple[Service, Quality | None]:
+        from metatkgr.forecasting.forecaster import Forecaster
+        from metatkgr.forecasting.store import FactStore
+        from metatkgr.serving.service import Service
+        from metatkgr.training.opening import open_model
+
+        told = self.reading.options(console_for(None))
+        if worker > 0 or again:
+            told["tell"] = None  # once is enough
+        opened = open_model(self.data, **self.words, **told)
         forecaster, folder = Forecaster.load(opened), opened.folder
-    name = re.sub(r"[^\w.-]+", "-", forecaster.facts.name or "facts")
-    where = store or str(folder / "observed.sqlite" if folder else f"{name}.observed.sqlite")
-    kept = FactStore(where)
-    service = Service(forecaster, kept, model=forecaster.model.name, limits=settings.limits)
-    with console.status("calibrating …"):
+        name = re.sub(r"[^\w.-]+", "-", forecaster.facts.name or "facts")
+        where = self.store or str(
+            folder / "observed.sqlite" if folder else f"{name}.observed.sqlite"
+        )
+        # Who comes in place of another must not begin an empty store beside one that was removed.
+        kept = FactStore(where, make=not again)
+        service = Service(forecaster, kept, model=forecaster.model.name, limits=self.limits)
         _ = forecaster.calibration  # fitted now, not while the first client waits
-
-    def ready(url: str) -> None:
-        console.print(f"{forecaster.model.name} on {forecaster.facts}", soft_wrap=True)
-        console.print(f"{len(kept):,} observed facts in {kept.name}", soft_wrap=True)
-        console.print(f"Listening on {url}; Ctrl-C stops.", soft_wrap=True)
-
-    start(service, settings, _quality_of(opened) if quality else None, ready=ready)
+        return service, None if self.shared is None else _quality_of(opened, self.shared, worker)
 
 
-def _quality_of(opened: OpenModel) -> Quality:
+def _quality_of(opened: OpenModel, shared: Path, worker: int) -> Quality:
     """Measures what is served beside the rules; of a run, the result is kept in its folder."""
     from metatkgr.models import create
     from metatkgr.serving.quality import Quality, QualitySettings
@@ -121,5 +164,6 @@ def _quality_of(opened: OpenModel) -> Quality:
         {opened.model.name: opened.another, **makers},
         opened.facts,
         QualitySettings(opened.shots, opened.visibility, opened.seed),
-        opened.folder and opened.folder / "quality.json",
+        (opened.folder or shared) / "quality.json",
+        measures=worker == 0,
     )

@@ -4,7 +4,8 @@ SQLite in one file by default; PostgreSQL by its URL where several service proce
 facts. A fact is kept as the words it was told in (the names of a graph, not its ids), so a store
 outlives the run that it was made with.
 
-- *Durable*: :meth:`FactStore.add` returns once the database has committed to disk.
+- *Durable*: :meth:`FactStore.add` returns once the database has committed to disk. Threads that
+  add at the same time are committed together, so that many writers cost few synced writes.
 - *Idempotent*: the same (subject, relation, object, time) is kept once, whoever tells it again.
 - *Readable in order*: each fact has a sequence number. Writers take turns, so numbers become
   visible in growing order, and a reader that asks for what came :meth:`~FactStore.since` the last
@@ -15,8 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +38,7 @@ VERSION = 1
 _TURN = 0x6D657461
 """Key of PostgreSQL's advisory lock under which writers take turns."""
 
-_BUSY_SECONDS = 30
+_BUSY_SECONDS = 10
 """How long a writer waits for its turn."""
 
 _tables = sa.MetaData()
@@ -61,6 +65,11 @@ _schema = sa.Table(
     _tables,
     sa.Column("version", sa.Integer, nullable=False),
 )
+_probe = sa.Table(
+    "metatkgr_probe",
+    _tables,
+    sa.Column("writes", sa.BigInteger, nullable=False),
+)
 
 
 class StoreError(MetaTKGRError):
@@ -72,6 +81,16 @@ class StoredFact(NamedTuple):
 
     sequence: int
     fact: FactView
+
+
+@dataclass(eq=False)
+class _Told:
+    """What one caller of :meth:`FactStore.add` adds, and what came of it."""
+
+    rows: dict[str, dict[str, str]]
+    """By their digests."""
+    accepted: int | None = None
+    error: BaseException | None = None
 
 
 def store_url(where: str | Path) -> sa.URL:
@@ -95,28 +114,30 @@ def store_url(where: str | Path) -> sa.URL:
 
 
 class FactStore:
-    """A database of facts; usable from several threads, and PostgreSQL from several processes.
+    """A database of facts; usable from several threads and several processes.
 
     Args:
-        where: path of an SQLite file, or a URL (``sqlite:///FILE``, ``postgresql://…``). Missing
-            folders and tables are made.
+        where: path of an SQLite file, or a URL (``sqlite:///FILE``, ``postgresql://…``).
+        make: make missing folders, files and tables; else a missing file is an error.
     """
 
-    def __init__(self, where: str | Path) -> None:
+    def __init__(self, where: str | Path, *, make: bool = True) -> None:
         self.url = store_url(where)
+        self.committed = 0
+        """The highest number that this object has given out."""
+        self._turn, self._queue = threading.Lock(), threading.Lock()
+        self._waiting: list[_Told] = []
         self._is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._file: tuple[Path, int, int] | None = None
         if self._is_sqlite:
-            if self.url.database in (None, "", ":memory:"):
-                raise StoreError("a store in memory would keep nothing; name a file")
-            try:
-                Path(str(self.url.database)).parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreError(f"cannot make a store at {self.name}: {error}") from None
+            self._make_place(make)
         waiting: dict[str, Any] = (
             {"timeout": _BUSY_SECONDS} if self._is_sqlite else {"connect_timeout": 10}
         )
         try:
-            self._engine = sa.create_engine(self.url, connect_args=waiting, pool_pre_ping=True)
+            self._engine = sa.create_engine(
+                self.url, connect_args=waiting, pool_pre_ping=not self._is_sqlite
+            )
         except ImportError as error:
             raise StoreError(
                 f"PostgreSQL needs psycopg ({error}): pip install 'metatkgr[serve]'"
@@ -145,16 +166,54 @@ class FactStore:
             given += 1
         if not rows:
             return Observed(0, given)
+        told = _Told(rows)
+        with self._queue:
+            self._waiting.append(told)
+        # Whoever gets the turn commits what all others have brought meanwhile.
+        with self._turn:
+            if told.accepted is None and told.error is None:
+                with self._queue:
+                    together, self._waiting = self._waiting, []
+                self._commit(together)
+        if told.error is not None:
+            raise told.error
+        accepted = int(told.accepted or 0)
+        return Observed(accepted, given - accepted)
+
+    def _commit(self, together: list[_Told]) -> None:
         kind = sqlite if self._is_sqlite else postgresql
         statement = kind.insert(_facts).on_conflict_do_nothing(index_elements=["digest"])
+        rows = [{"digest": d, **row} for told in together for d, row in told.rows.items()]
+        try:
+            with self._writing() as connection:
+                before = self._last(connection)
+                connection.execute(statement, rows)
+                # Writers take turns: what came after ``before`` is ours.
+                ours = sa.select(_facts.c.digest).where(_facts.c.sequence > before)
+                new = set(connection.scalars(ours))
+                last = self._last(connection)
+        except BaseException as error:
+            for told in together:
+                told.error = error
+            return
+        self.committed = max(self.committed, last)
+        for told in together:
+            told.accepted = len(new & told.rows.keys())
+            new -= told.rows.keys()
+
+    def probe(self) -> None:
+        """Write something and read it back.
+
+        Raises:
+            StoreError: it cannot be written (the disk is full, the file is gone, …) or read.
+        """
         with self._writing() as connection:
-            before = self._last(connection)
-            connection.execute(statement, [{"digest": d, **row} for d, row in rows.items()])
-            # Writers take turns: what came after ``before`` is ours.
-            accepted = connection.scalar(
-                sa.select(sa.func.count()).select_from(_facts).where(_facts.c.sequence > before)
-            )
-        return Observed(int(accepted or 0), given - int(accepted or 0))
+            connection.execute(sa.update(_probe).values(writes=_probe.c.writes + 1))
+            written = connection.scalar(sa.select(_probe.c.writes))
+        with self._connection() as connection:
+            kept = connection.scalar(sa.select(_probe.c.writes))
+        if written is None or kept is None or kept < written:
+            raise StoreError(f"the store {self.name} does not keep what is written")
 
     def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
         """Facts with a number above ``sequence``, in the order of their numbers."""
@@ -207,6 +266,7 @@ class FactStore:
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
         """A transaction that no other writer, of this process or another, overlaps."""
+        self._check_file()
         with self._connection() as connection:
             connection = connection.execution_options(metatkgr_writes=True)
             with connection.begin():
@@ -215,6 +275,34 @@ class FactStore:
                     # a reader could see the higher number first and never ask for the lower.
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
                 yield connection
+        self._check_file()
+
+    def _make_place(self, make: bool) -> None:
+        if self.url.database in (None, "", ":memory:"):
+            raise StoreError("a store in memory would keep nothing; name a file")
+        place = Path(str(self.url.database))
+        if not make and not place.exists():
+            raise StoreError(f"the store {self.name} is gone")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make a store at {self.name}: {error}") from None
+
+    def _check_file(self) -> None:
+        """An SQLite file that was removed can still be written to, and nobody will ever read it."""
+        if self._file is None:
+            return
+        path, *opened = self._file
+        try:
+            now = os.stat(path)
+            os.stat(f"{path}-wal")
+        except OSError:
+            now = None
+        if now is None or [now.st_dev, now.st_ino] != opened:
+            raise StoreError(
+                f"the store {self.name} was removed or replaced since it was opened: put it back "
+                "and start again"
+            )
 
     def _make_tables(self) -> None:
         with self._writing() as connection:
@@ -222,12 +310,19 @@ class FactStore:
             version = connection.scalar(sa.select(sa.func.max(_schema.c.version)))
             if version is None:
                 connection.execute(sa.insert(_schema).values(version=VERSION))
+            if connection.scalar(sa.select(_probe.c.writes)) is None:
+                connection.execute(sa.insert(_probe).values(writes=0))
         if version not in (None, VERSION):
             self.close()
             raise StoreError(
                 f"{self.name} has tables of version {version}, this program writes version "
                 f"{VERSION}: use the metatkgr that made it, or another store"
             )
+        if self._is_sqlite:
+            path = Path(str(self.url.database)).absolute()
+            if Path(f"{path}-wal").exists():
+                opened = os.stat(path)
+                self._file = path, opened.st_dev, opened.st_ino
 
     def _store_error(self, error: Exception) -> StoreError:
         """A database's error as one line that names the store and not its password."""

@@ -1,20 +1,17 @@
-"""The HTTP interface: what each path takes and gives, and the server that speaks it."""
+"""The HTTP interface: what each path takes and gives."""
 
 from __future__ import annotations
 
-import signal
-import socket
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated, Any
 
-import uvicorn
 from fastapi import Depends, FastAPI, Query, Response
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
-from metatkgr.errors import DataError
 from metatkgr.forecasting.explain import Observed
 from metatkgr.serving import schemas
 from metatkgr.serving.errors import handle_errors, methods_of
@@ -23,10 +20,8 @@ from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
 from metatkgr.version import __version__
 
-__all__ = ["create_app", "listen", "serve"]
+__all__ = ["create_app"]
 
-_STOP_SECONDS = 10
-"""How long requests that are being worked on may take when the service is told to stop."""
 _KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -152,14 +147,19 @@ def create_app(
         return schemas.QualityOut(status="off") if quality is None else quality.report()
 
     @app.get("/health", responses={403: _errors()[403], 503: {"model": schemas.HealthOut}})
-    def health(response: Response) -> schemas.HealthOut:
-        """Whether the service and its store answer."""
-        problem = service.problem()
+    async def health(response: Response) -> schemas.HealthOut:
+        """Whether the service can do its work: its store is written and read back."""
+        problem = await asyncio.to_thread(service.problem)
         if problem:
             response.status_code = 503
         return schemas.HealthOut(
             status="degraded" if problem else "ok", version=__version__, detail=problem
         )
+
+    @app.get("/health/live", responses={403: _errors()[403]})
+    async def live() -> schemas.HealthOut:
+        """Whether the process answers; where it does not, start it again."""
+        return schemas.HealthOut(status="ok", version=__version__, detail="")
 
     @app.get(
         "/metrics",
@@ -201,56 +201,3 @@ def _add_file(app: FastAPI, path: str, content: bytes, kind: str) -> None:
     @app.get(path, include_in_schema=False)
     async def file() -> Response:
         return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
-
-
-def serve(
-    service: Service,
-    settings: ServiceSettings,
-    quality: Quality | None = None,
-    *,
-    ready: Callable[[str], object] = lambda url: None,
-) -> None:
-    """Serve until SIGINT or SIGTERM; then finish what is being answered, and return.
-
-    Args:
-        service: not started yet.
-        settings: where to listen, and to whom.
-        quality: measures the model in the background; None: nothing is measured.
-        ready: called with the service's URL once it accepts connections.
-    """
-    with listen(settings) as listening:
-        service.start()
-        app = create_app(service, settings, quality)
-        config = uvicorn.Config(
-            app,
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=_STOP_SECONDS,
-            timeout_keep_alive=30,
-        )
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        ready(f"http://{host}:{listening.getsockname()[1]}")
-        # The server hands the signal on when it has stopped; here that is the normal end.
-        before = signal.signal(signal.SIGTERM, lambda *_: None)
-        try:
-            uvicorn.Server(config).run(sockets=[listening])
-        except KeyboardInterrupt:
-            pass
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-
-def listen(settings: ServiceSettings) -> socket.socket:
-    """A listening socket."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        made = socket.create_server((settings.host, settings.port), family=family, backlog=512)
-        # With its protocol named: asyncio sends answers at once (TCP_NODELAY) only where it is.
-        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, made.detach())
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"cannot listen on {settings.host}, port {settings.port}: {reason}; choose another "
-            "with --port"
-        ) from None

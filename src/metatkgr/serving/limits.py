@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import os
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "LimitsMiddleware", "Metrics", "ServiceSettings", "is_loopback", "read_token"]
 
 _SHORTEST_TOKEN = 16
-_OPEN = frozenset({"/", "/health", "/favicon.ico"})
+_OPEN = frozenset({"/", "/health", "/health/live", "/favicon.ico"})
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -54,10 +55,25 @@ class Limits(Settings):
     """Largest body of a request."""
     body_seconds: Annotated[float, Range(above=0)] = 30.0
     """Longest time a body may take to arrive."""
+    header_seconds: Annotated[float, Range(above=0)] = 10.0
+    """Longest time the header of a request may take to arrive."""
+    idle_seconds: Annotated[float, Range(1)] = 30.0
+    """Longest time between two requests on one connection."""
+    request_seconds: Annotated[float, Range(above=0)] = 90.0
+    """Longest time from a request's header to the end of its answer."""
+    connections: Annotated[int, Range(1)] = 512
+    """Open at once; a further one takes the place of the one that has been idle longest."""
+    connections_each: Annotated[int, Range(1)] = 256
+    """The same for one client's address."""
     concurrency: Annotated[int, Range(1)] = 32
     """Requests worked on at once; more are answered 503 with Retry-After."""
     steps_ahead: Annotated[float, Range(above=0)] = 1.0
     """How far after the graph's last step a fact may lie, in lengths of the graph."""
+
+    def fewer_connections(self, most: int) -> Limits:
+        """The same with at most so many connections."""
+        fewer = min(self.connections, most)
+        return replace(self, connections=fewer, connections_each=min(self.connections_each, fewer))
 
 
 @dataclass(frozen=True)
@@ -125,9 +141,12 @@ class Metrics:
             "metatkgr_requests_in_progress", "Requests worked on now.", registry=self._registry
         )
         info = Gauge(
-            "metatkgr_info", "What is served.", ("version", "model"), registry=self._registry
+            "metatkgr_info",
+            "What is served, and by which process; each counts for itself.",
+            ("version", "model", "process"),
+            registry=self._registry,
         )
-        info.labels(__version__, service.model).set(1)
+        info.labels(__version__, service.model, str(os.getpid())).set(1)
         observed = Gauge(
             "metatkgr_observed_facts",
             "Facts of the store that were new to the graph.",

@@ -60,6 +60,7 @@ class Quality:
         facts: the graph as it was when the model was trained.
         settings: what is measured.
         cache: file that keeps the result.
+        measures: else another process does, and the result is found in ``cache`` then.
     """
 
     def __init__(
@@ -68,11 +69,14 @@ class Quality:
         facts: Facts,
         settings: QualitySettings | None = None,
         cache: Path | None = None,
+        *,
+        measures: bool = True,
     ) -> None:
         self._models = dict(models)
         self._facts = facts
         self._settings = settings or QualitySettings()
         self._cache = cache
+        self._measures = measures
         self._stop = threading.Event()
         self._report = QualityOut(status="computing")
         self._thread = threading.Thread(target=self._work, name="quality", daemon=True)
@@ -82,8 +86,8 @@ class Quality:
         kept = self._kept()
         if kept is not None:
             self._report = kept
-            return
-        self._thread.start()
+        elif self._measures:
+            self._thread.start()
 
     def stop(self) -> None:
         """End the measuring at the next chunk of queries."""
@@ -93,6 +97,8 @@ class Quality:
 
     def report(self) -> QualityOut:
         """The result; while there is none, its status alone."""
+        if not self._measures and self._report.status == "computing":
+            self._report = self._kept() or self._report
         return self._report
 
     def _key(self) -> dict[str, Any]:

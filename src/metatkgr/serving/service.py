@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,6 +24,10 @@ _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 20_000
 _A_FEW = 3
 """Facts that a newcomer has at least, to be worth a look."""
+_PROBE_SECONDS = 1.0
+"""How long what a probe of the store said is taken for true."""
+_PATIENCE = 1.5
+"""Seconds after which a probe that has not come back is told as such."""
 
 
 class Service:
@@ -46,7 +51,7 @@ class Service:
         *,
         model: str,
         limits: Limits | None = None,
-        poll_seconds: float = 1.0,
+        poll_seconds: float = 0.2,
     ) -> None:
         self.forecaster = forecaster
         self.store = store
@@ -60,6 +65,8 @@ class Service:
         self._seen = 0
         self._reading = threading.Lock()
         self._stop = threading.Event()
+        self._probing = threading.Lock()
+        self._probe: _Probe | None = None
         self._poller = threading.Thread(target=self._poll, name="store-poller", daemon=True)
         self._base = graph = forecaster.facts
         self._new_names: set[str] = set()
@@ -83,14 +90,26 @@ class Service:
             self._poller.join(timeout=10)
         self.store.close()
 
+    def about(self) -> list[str]:
+        """What is served, a line each."""
+        kept = f"{len(self.store):,} observed facts in {self.store.name}"
+        return [f"{self.model} on {self._base}", kept]
+
     def problem(self) -> str:
-        """What is wrong with the service; empty where nothing is."""
-        try:
-            self.store.last()
-        except StoreError as error:
-            _LOG.error("%s", error)
-            return "the store of facts does not answer"
-        return ""
+        """What keeps the service from working, known within two seconds; empty where nothing does.
+
+        The store is written and read back for it, at most once a second, by a thread of its own: a
+        store that is locked or hangs holds up nobody who asks.
+        """
+        with self._probing:
+            probe = self._probe
+            if probe is None or (not probe.is_alive() and probe.age() > _PROBE_SECONDS):
+                probe = self._probe = _Probe(self.store)
+                probe.start()
+        probe.join(_PATIENCE)
+        if probe.is_alive():
+            return f"the store of facts has not answered for {probe.age():.0f} s"
+        return "the store of facts does not take writes" if probe.failed else ""
 
     def add(self, facts: Iterable[Sequence[str | int]]) -> Observed:
         """Keep facts and observe them: on disk, and part of every later answer."""
@@ -100,16 +119,22 @@ class Service:
         new = tuple(name for name in names if name not in known and name not in self._new_names)
         added = self.store.add(rows)
         try:
-            self.catch_up()
+            self.catch_up(self.store.committed)
         except StoreError as error:
             # They are kept; whoever follows the store observes them a moment later.
             _LOG.warning("%s", error)
         return Observed(added.accepted, added.duplicates, new)
 
-    def catch_up(self) -> None:
-        """Observe the facts that were added to the store since the last time."""
+    def catch_up(self, number: int | None = None) -> None:
+        """Observe the facts that were added to the store since the last time.
+
+        Args:
+            number: enough is known once the fact with this number is.
+        """
         # Whoever waits here finds its facts observed together with everyone else's.
         with self._reading:
+            if number is not None and self._seen >= number:
+                return
             while rows := self.store.since(self._seen, _READ_AT_ONCE):
                 self._observe([row.fact for row in rows])
                 self._seen = rows[-1].sequence
@@ -214,3 +239,24 @@ class Service:
             next=first.calendar.label(last + 1),
             relations=self.relations(),
         )
+
+
+class _Probe(threading.Thread):
+    """Whether a store takes and gives."""
+
+    def __init__(self, store: FactStore) -> None:
+        super().__init__(name="store-probe", daemon=True)
+        self.failed = False
+        self._store = store
+        self._began = time.monotonic()
+
+    def age(self) -> float:
+        """Seconds since it was begun."""
+        return time.monotonic() - self._began
+
+    def run(self) -> None:
+        try:
+            self._store.probe()
+        except StoreError as error:
+            self.failed = True
+            _LOG.error("%s", error)

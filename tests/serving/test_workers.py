@@ -1,0 +1,121 @@
+"""Several processes behind one socket: one log of facts, no worker that matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+
+import postgres_server
+from local_service import Command
+from metatkgr.data.facts import Facts
+from metatkgr.forecasting.store import FactStore
+from service_load import put_under_load, words_of
+
+OPTIONS = ("world:3000:1", "--model", "paths", "--no-quality", "--workers", "2")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "facts.sqlite")
+        return
+    if reason := postgres_server.why_not():
+        pytest.skip(reason)
+    with postgres_server.postgres() as url:
+        yield url
+
+
+def ask(url: str, body: object = None) -> Any:
+    """The answer to a request on a connection of its own."""
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=60) as answer:
+        return json.load(answer)
+
+
+def workers_of(service: Command, *, but: int = 0) -> set[int]:
+    """Two processes that answer, none of them ``but``."""
+    found: set[int] = set()
+    end = time.monotonic() + 60
+    while len(found) < 2:
+        assert time.monotonic() < end, service.said
+        with urlopen(f"{service.url}/metrics", timeout=60) as answer:
+            numbers = re.findall(r'metatkgr_info{.*process="(\d+)"', answer.read().decode())
+        found |= set(map(int, numbers)) - {but}
+    return found
+
+
+def still_there(processes: set[int]) -> set[int]:
+    """Those of some processes that have not ended within a while."""
+    end = time.monotonic() + 20
+    while left := {pid for pid in processes if Path(f"/proc/{pid}").exists()}:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return left
+
+
+def test_workers_know_what_one_was_told_and_none_takes_anything_along_when_it_is_killed(
+    world: Facts, tmp_path: Path, store: str
+) -> None:
+    last = world.calendar.label(world.steps - 1)
+    with Command(*OPTIONS, "--store", store, folder=tmp_path) as service:
+        workers = workers_of(service)
+        fact = dict(zip(("subject", "relation", "object"), world.describe(0)[:3], strict=True))
+        for name in ("Nova", "Otto"):
+            told = ask(f"{service.url}/facts", fact | {"subject": name, "time": last})
+            assert told["new_entities"] == [name]
+        time.sleep(1.0)
+        # Each is asked alone, and says the same of what one of them was told.
+        answers = []
+        for asleep in workers:
+            os.kill(asleep, signal.SIGSTOP)
+            try:
+                assert ask(f"{service.url}/facts?entity=Nova")["total"] == 1
+                answers.append(ask(f"{service.url}/predict", {"entity": "Otto", "top": 20}))
+            finally:
+                os.kill(asleep, signal.SIGCONT)
+        assert answers[0] == answers[1]
+
+        victim = min(workers)
+        threading.Timer(1.0, os.kill, (victim, signal.SIGKILL)).start()
+        words = words_of(world)
+        load = put_under_load(service.url, words, 2.5, clients=4, writes=0.9)
+        later = put_under_load(service.url, words, 0.5, clients=2, writes=0.9, first_client=100)
+        # Who was connected with the victim sees the connection end; nobody gets a wrong answer.
+        assert not [error for error in load.errors + later.errors if re.search(r": \d", error)]
+        acknowledged = {*load.acknowledged, *later.acknowledged}
+        with FactStore(store) as kept:
+            assert acknowledged <= {tuple(stored.fact) for stored in kept.since()}
+        now = workers_of(service, but=victim)
+        newcomers = sorted({fact[0] for fact in acknowledged})
+        for newcomer in newcomers[:: max(1, len(newcomers) // 10)]:
+            said = ask(f"{service.url}/facts?entity={quote(newcomer)}&limit=1000")["facts"]
+            mine = {fact for fact in acknowledged if fact[0] == newcomer}
+            assert mine <= {tuple(fact) for fact in said}
+
+        if "postgres" in store:
+            service.process.kill()
+        else:
+            service.process.terminate()
+            assert service.wait() == 0, service.said
+            assert "ended with -9 and is started again" in service.said
+        assert not still_there(workers | now)
+
+
+def test_what_cannot_be_opened_is_told_once_and_ends_all(tmp_path: Path) -> None:
+    with FactStore(tmp_path / "facts.sqlite") as kept:
+        kept.add([("A", "unheard of", "B", "2016-01-04")])
+    with pytest.raises(AssertionError, match="do not fit this graph") as raised:
+        Command(*OPTIONS, "--store", tmp_path / "facts.sqlite", folder=tmp_path)
+    assert str(raised.value).count("do not fit") == 1
