@@ -100,11 +100,12 @@ def test_a_store_on_a_full_disk_refuses_and_keeps_what_it_had(tmp_path: Path) ->
 
 
 def test_a_calibration_that_cannot_be_kept_does_not_stop_a_forecast(tmp_path: Path) -> None:
+    from metatkgr.forecasting.calibration import KeptCalibration
     from metatkgr.models import create
 
     place = tmp_path / "calibration.json"
     facts = simulate(facts=1500, seed=1)
-    forecaster = Forecaster(create("recurrency"), facts, store=place)
+    forecaster = Forecaster(create("recurrency"), facts, kept=KeptCalibration(place, ""))
     with no_file_beyond(10):
         assert forecaster.predict(facts.entities[0], facts.relations[0]).forecasts
     assert not place.exists()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import metatkgr as mt
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.forecasting.calibrating import (
     _rising,
@@ -29,7 +30,7 @@ from metatkgr.models.base import Graded
 
 @cache
 def fitted(model: str) -> Calibration:
-    return fit_calibration(create(model), mt.load("world:30000:2"))
+    return fit_calibration(create(model), VisibleFacts.of(mt.load("world:30000:2")))
 
 
 def example(grades: int = 3) -> Calibration:
@@ -159,7 +160,7 @@ def test_the_error_of_a_perfect_and_of_a_boastful_forecaster() -> None:
 
 def test_a_graph_without_newcomers_gets_a_guess_that_says_so() -> None:
     facts = mt.read_facts([("a", "r", "b", 0), ("a", "r", "c", 1)])
-    calibration = fit_calibration(create("paths"), facts)
+    calibration = fit_calibration(create("paths"), VisibleFacts.of(facts))
     assert (calibration.queries, calibration.ece, calibration.split) == (0, None, "")
     found = mt.Forecaster.of("paths", facts).predict("a", "r")
     assert found[0].entity == "c"

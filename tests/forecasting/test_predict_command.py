@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -98,3 +99,49 @@ def test_a_run_answers_too(run: Run, events: Path, tmp_path: Path) -> None:
     refused = run(*words, "--model", "paths")
     assert refused.code == 2
     assert "is a run" in refused.err
+
+
+def test_probabilities_are_kept_with_a_run_and_fitted_anew_when_asked(
+    run: Run, events: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    settings = ("--set", "epochs=1", "--set", "dimension=8", "--device", "cpu")
+    assert run("train", events, "--model", "transe", *settings, "--out", folder).code == 0
+    (folder / "calibration.json").write_text("damaged", encoding="utf-8")
+    refused = run("predict", folder, "-e", CLUB)
+    assert refused.code == 2
+    assert "delete it" in refused.err
+    told = run("calibrate", folder, "--json", "-")
+    assert told.code == 0
+    assert json.loads(told.out)["method"] == "softmax"
+    kept = (folder / "calibration.json").read_bytes()
+    assert run("predict", folder, "-e", CLUB).code == 0
+    assert (folder / "calibration.json").read_bytes() == kept
+
+
+def test_probabilities_are_kept_with_an_ingested_folder(
+    run: Run, events: Path, tmp_path: Path
+) -> None:
+    refused = run("calibrate", events)
+    assert refused.code == 2
+    assert "metatkgr data ingest" in refused.err
+    folder = tmp_path / "folder"
+    assert run("data", "ingest", events, "--out", folder).code == 0
+    before = (folder / "dataset.json").read_bytes()
+    told = run("calibrate", folder, "--model", "recurrency")
+    assert "Kept in" in told.out
+    path = folder / "calibration-recurrency-3.json"
+    kept = path.read_bytes()
+    assert (folder / "dataset.json").read_bytes() == before
+    with patch("metatkgr.forecasting.live.fit_calibration", side_effect=AssertionError):
+        assert run("predict", folder, "-e", CLUB, "--model", "recurrency").code == 0
+    more = tmp_path / "more.csv"
+    more.write_text(
+        f"subject,relation,object,date\nNova Debut,plays for,{CLUB},2017-06-12\n", encoding="utf-8"
+    )
+    assert run("data", "ingest", more, "--append", folder).code == 0
+    # Of other facts: it is fitted anew, and replaces what was kept.
+    assert run("predict", folder, "-e", CLUB, "--model", "recurrency").code == 0
+    assert path.read_bytes() != kept
+    assert run("predict", folder, "-e", CLUB, "--model", "recurrency", "--shots", "2").code == 0
+    assert (folder / "calibration-recurrency-2.json").exists()

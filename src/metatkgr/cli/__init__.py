@@ -13,6 +13,7 @@ from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import compare as compare_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
+from metatkgr.cli.predict import calibrate as calibrate_command
 from metatkgr.cli.predict import predict as predict_command
 from metatkgr.cli.reproduce import reproduce as reproduce_command
 from metatkgr.cli.serve import serve as serve_command
@@ -37,6 +38,7 @@ app.add_typer(data_app, name="data")
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("predict")(predict_command)
+app.command("calibrate")(calibrate_command)
 app.command("compare")(compare_command)
 app.command("tune")(tune_command)
 app.command("reproduce")(reproduce_command)

@@ -133,10 +133,11 @@ def evaluate(
 
 def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) -> dict[str, Any]:
     """How far off the model's probabilities are; told, and as part of the JSON."""
+    from metatkgr.data.visibility import VisibleFacts
     from metatkgr.forecasting.calibrating import calibration_report
 
     with console.status("calibration …"):
-        report = calibration_report(model, facts, shots)
+        report = calibration_report(model, VisibleFacts.of(facts), shots)
     fitted, later = report["fitted"], report["meta-test"]
     if fitted["ece"] is None or later is None:
         console.print("Too few queries to fit probabilities to, or to judge them by.")

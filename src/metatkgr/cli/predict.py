@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from metatkgr.cli.output import console_for, emit_json
 if TYPE_CHECKING:
     from metatkgr.forecasting.calibration import Calibration
 
-__all__ = ["predict"]
+__all__ = ["calibrate", "predict"]
 
 
 @reads_data
@@ -101,6 +102,58 @@ def predict(
     console.print(forecasts)
     console.print(_trust(forecaster.calibration), soft_wrap=True)
     emit_json(json_out, forecasts.to_json())
+
+
+@reads_data
+def calibrate(
+    data: options.RunOrData,
+    model: options.ModelName = None,
+    shots: options.KnownShots = None,
+    device: options.Device = "auto",
+    json_out: options.JsonOut = None,
+    *,
+    reading: Reading,
+) -> None:
+    """Fit probabilities to the latest newcomers of a graph, and keep them with it.
+
+    `predict` and `serve` find them in the run or in the ingested folder, and fit them anew where
+    its model or its facts have changed since. This does so ahead of time: after a training, or
+    after facts were appended to a folder.
+
+    Examples:
+
+    `metatkgr calibrate runs/events`
+
+    `metatkgr calibrate events/ --model paths`
+    """
+    from metatkgr.errors import SettingsError
+    from metatkgr.forecasting.calibration import KeptCalibration
+    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.training.opening import open_model
+
+    console = console_for(json_out)
+    with console.status(f"opening {data} …"):
+        opened = open_model(
+            data, model=model, shots=shots, device=device, **reading.options(console)
+        )
+    kept = KeptCalibration.of(opened)
+    if kept is None:
+        raise SettingsError(
+            f"{data} is read into memory, and nothing can be kept with it: give the folder of a "
+            f"run, or of 'metatkgr data ingest {data} --out FOLDER'"
+        )
+    with suppress(OSError):
+        kept.path.unlink()
+    forecaster = Forecaster.load(opened)
+    with console.status("calibrating …"):
+        calibration = forecaster.calibrate()
+    console.print(_trust(calibration), soft_wrap=True)
+    written = kept.load()
+    if written is not None and written.about() == calibration.about():
+        console.print(f"Kept in {kept.path}.", soft_wrap=True)
+    else:
+        console.print(f"{kept.path} cannot be written: it will be fitted again.", soft_wrap=True)
+    emit_json(json_out, calibration.about())
 
 
 def _table(path: str) -> Any:

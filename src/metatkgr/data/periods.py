@@ -63,13 +63,17 @@ class Periods:
     @classmethod
     def of(cls, facts: Facts, cuts: tuple[str, str, str] = DEFAULT_CUTS) -> Periods:
         """Cut the time range of ``facts`` at the shares ``cuts`` of its length."""
-        end = facts.steps - 1
-        inner = [int(Fraction(cut) * end // 1) for cut in cuts]
-        last_step = np.array([*inner, end], np.int64)
+        last_step = cls.last_steps(facts, cuts)
         of_entity = np.searchsorted(last_step, facts.emerged_at, side="left").astype(np.int8)
         of_entity[facts.emerged_at < 0] = -1
         of_fact = np.maximum(of_entity[facts.subject], of_entity[facts.object])
         return cls(last_step, of_entity, of_fact)
+
+    @staticmethod
+    def last_steps(facts: Facts, cuts: tuple[str, str, str] = DEFAULT_CUTS) -> IntArray:
+        """(4,) last step of each period alone, for which no fact but the last is looked at."""
+        end = facts.steps - 1
+        return np.array([*(int(Fraction(cut) * end // 1) for cut in cuts), end], np.int64)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import torch
 from metatkgr.data.problem import Problem
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.experiments.cells import ABLATIONS, RULES, Cell
 from metatkgr.experiments.records import SCALE, Record, pack
@@ -87,7 +88,8 @@ def run_cell(
     tasks = loaded.tasks(cell.dataset, cell.test_shots, cell.visibility)
     result = _result(cell, evaluate(model, tasks))
     if _is_calibrated(cell):
-        report = calibration_report(model, loaded.facts(cell.dataset), cell.test_shots)
+        visible = VisibleFacts.of(loaded.facts(cell.dataset))
+        report = calibration_report(model, visible, cell.test_shots)
         result["calibration"] = _rounded(report)
     shutil.rmtree(work, ignore_errors=True)
     return Record(

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period
-from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head
+from metatkgr.forecasting.sampling import DrawnQueries
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Graded, Model
 from metatkgr.models.trainable import TrainableModel
 
@@ -36,20 +37,22 @@ _SMOOTHING = 4.0
 _BINS = 10
 _TOP = 10
 _GOLDEN = (math.sqrt(5) - 1) / 2
+_ROUNDS, _SETTLED = 50, 1e-18
+"""Steps of Newton's method, and what the last one still gains."""
 
 
 def fit_calibration(
-    model: Model[Any], facts: Facts, shots: int | str = 3, *, seed: int = 0
+    model: Model[Any], visible: VisibleFacts, shots: int | str = 3, *, seed: int = 0
 ) -> Calibration:
-    """Calibrate a model on the meta-validation tasks of ``facts``.
+    """Calibrate a model on the meta-validation queries of a graph.
 
-    Where these have fewer than 500 queries a rule takes the meta-train tasks too; a trained model,
-    which has learned from those, only where there are fewer than 20. Leaves the model prepared for
-    these tasks: prepare it again.
+    Where these are fewer than 500 a rule takes those of meta-train too; a trained model, which has
+    learned from those, only where there are fewer than 20. Leaves the model prepared for these
+    queries: prepare it again.
 
     Args:
         model: trained, where it has weights; gets prepared.
-        facts: the whole graph.
+        visible: the whole graph, all of it public.
         shots: K.
         seed: picks the queries, where there are more than 1,000.
     """
@@ -57,9 +60,9 @@ def fit_calibration(
     enough = _FEWEST if isinstance(model, TrainableModel) else _ENOUGH
     samples: dict[str, _Sample] = {}
     for split in splits:
-        tasks = Tasks.build(facts, shots=shots, visibility="streaming", split=split)
-        if len(tasks.answers):
-            samples[split.label] = _Sample.draw(model, tasks, seed)
+        sample = _Sample.draw(model, visible, split, shots, seed)
+        if sample is not None:
+            samples[split.label] = sample
         if sum(len(sample.answer) for sample in samples.values()) >= enough:
             break
     joined = _Sample.join(list(samples.values())) if samples else None
@@ -70,15 +73,15 @@ def fit_calibration(
 
 
 def calibration_report(
-    model: Model[Any], facts: Facts, shots: int | str = 3, *, seed: int = 0
+    model: Model[Any], visible: VisibleFacts, shots: int | str = 3, *, seed: int = 0
 ) -> dict[str, Any]:
     """How far off the probabilities of a model are, where it was fitted and later.
 
-    Leaves the model prepared for these tasks: prepare it again.
+    Leaves the model prepared for these queries: prepare it again.
 
     Args:
         model: trained, where it has weights; gets prepared.
-        facts: the whole graph.
+        visible: the whole graph, all of it public.
         shots: K.
         seed: picks the queries, where there are more than 1,000.
 
@@ -88,11 +91,10 @@ def calibration_report(
         forecast and of the first ten, mean probability that the first forecast was ``stated`` to
         have and share in which it was ``correct``; None where there are no such queries.
     """
-    fitted = fit_calibration(model, facts, shots, seed=seed)
-    tasks = Tasks.build(facts, shots=shots, visibility="streaming", split=Period.META_TEST)
+    fitted = fit_calibration(model, visible, shots, seed=seed)
+    sample = _Sample.draw(model, visible, Period.META_TEST, shots, seed)
     later = None
-    if len(tasks.answers):
-        sample = _Sample.draw(model, tasks, seed)
+    if sample is not None:
         stated, correct = sample._judge(fitted)
         first, all_ten = _errors_of(stated, correct)
         later = {
@@ -146,27 +148,34 @@ class _Sample:
     """How many grades each kind of evidence has."""
 
     @classmethod
-    def draw(cls, model: Model[Any], tasks: Tasks, seed: int) -> _Sample:
-        """Score some queries."""
-        generator = np.random.default_rng([seed, 0xCA11])
-        most = max(_CELLS // len(tasks.facts.entities), 10 * _FEWEST)
-        count = min(_QUERIES, len(tasks.answers), most)
-        rows = np.sort(generator.choice(len(tasks.answers), count, replace=False))
-        model.prepare(tasks.visible).adapt(tasks.supports)
-        query = tasks.answers.question[rows]
+    def draw(
+        cls,
+        model: Model[Any],
+        visible: VisibleFacts,
+        split: Period,
+        shots: int | str,
+        seed: int,
+    ) -> _Sample | None:
+        """Score some queries of a split; None where it has none."""
+        index = TemporalIndex.of(visible)
+        drawn = DrawnQueries.of(visible.base, index, split, shots, seed=seed)
+        if not len(drawn.answer):
+            return None
+        drawn = drawn.some(min(_QUERIES, max(_CELLS // index.entities, 10 * _FEWEST)), seed)
+        model.prepare(visible).adapt(drawn.supports)
         scores: list[Tensor] = []
         grades: list[Tensor] = []
 
         def look(begin: int, end: int) -> None:
-            queries = tasks.questions[query[begin:end]]
+            queries = drawn.queries[begin:end]
             scored = model.score(queries).cpu()
             if isinstance(model, Graded):
                 grades.append(model.grades(queries).cpu())
             scores.append(scored)
 
-        in_chunks(count, 64, look)
-        _, entity = np.unique(tasks.questions.entity[query], return_inverse=True)
-        answer = torch.from_numpy(tasks.answers.answer[rows])
+        in_chunks(len(drawn.answer), 64, look)
+        _, entity = np.unique(drawn.queries.entity, return_inverse=True)
+        answer = torch.from_numpy(drawn.answer)
         half = torch.from_numpy(entity % 2 == 0)
         kinds = model.grade_kinds if isinstance(model, Graded) else ()
         return cls(torch.cat(scores), torch.cat(grades) if grades else None, answer, half, kinds)
@@ -281,24 +290,39 @@ def _rising(values: Tensor, weights: Tensor) -> Tensor:
 def _additive(there: Tensor, hits: Tensor) -> Tensor:
     """(G, B) shares p with logit p = a_grade + b_band, neighbouring grades held together.
 
+    By Newton's method: the loss is convex, and has few numbers to choose.
+
     Args:
         there: (G, B) how many candidates were in each cell.
         hits: (G, B) how many of them were right.
     """
-    band = torch.logit(((hits.sum(0) + 0.5) / (there.sum(0) + 1)).clamp(1e-9, 0.99))
-    band = band.clone().requires_grad_()
-    grade = torch.zeros(len(there), dtype=there.dtype, requires_grad=True)
-    optimiser = torch.optim.LBFGS([grade, band], max_iter=60, line_search_fn="strong_wolfe")
-    start = band.detach().clone()
+    grades, bands = there.shape
+    start = torch.logit(((hits.sum(0) + 0.5) / (there.sum(0) + 1)).clamp(1e-9, 0.99))
+    steps = torch.eye(grades, dtype=there.dtype).diff(dim=0)
+    # The penalty is half of x' P x, for x of the grades and of the bands less where these start.
+    penalty = 0.1 * torch.eye(grades + bands, dtype=there.dtype)
+    penalty[:grades, :grades] = steps.T @ steps
+    chosen = there.new_zeros(grades + bands)
 
-    def loss() -> float:
-        optimiser.zero_grad()
-        logit = grade.unsqueeze(1) + band
-        value = (functional.softplus(logit) * there - logit * hits).sum()
-        value = value + 0.5 * grade.diff().square().sum() + 0.05 * (band - start).square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
-        return float(value.detach())
+    def logits(x: Tensor) -> Tensor:
+        return x[:grades].unsqueeze(1) + start + x[grades:]
 
-    with torch.enable_grad():
-        optimiser.step(loss)  # type: ignore[no-untyped-call]
-    return torch.sigmoid(grade.unsqueeze(1) + band).detach()
+    def loss(x: Tensor) -> float:
+        value = (functional.softplus(logits(x)) * there - logits(x) * hits).sum()
+        return float(value + 0.5 * x @ penalty @ x)
+
+    for _ in range(_ROUNDS):
+        share = torch.sigmoid(logits(chosen))
+        off, weight = share * there - hits, share * (1 - share) * there
+        slope = torch.cat([off.sum(1), off.sum(0)]) + penalty @ chosen
+        curve = torch.diag(torch.cat([weight.sum(1), weight.sum(0)])) + penalty
+        curve[:grades, grades:] += weight
+        curve[grades:, :grades] += weight.T
+        move = torch.linalg.solve(curve, slope)
+        size = 1.0
+        while loss(chosen - size * move) > loss(chosen) and size > 1e-6:
+            size /= 2
+        chosen = chosen - size * move
+        if float(slope @ move) < _SETTLED:
+            break
+    return torch.sigmoid(logits(chosen))

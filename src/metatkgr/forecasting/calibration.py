@@ -20,18 +20,23 @@ filled bins.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
+from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.opening import OpenModel
+from metatkgr.version import __version__
 
-__all__ = ["BANDS", "SHARES", "Calibration", "Head"]
+__all__ = ["BANDS", "SHARES", "Calibration", "Head", "KeptCalibration"]
 
 BANDS = (1, 2, 3, 4, 6, 11, 21, 51, 101, 201, 501)
 """First rank of each band."""
@@ -40,6 +45,8 @@ SHARES = torch.tensor(
     dtype=torch.float64,
 )
 """Where grades begin for scores that are real numbers: shares of a softmax."""
+_LAST_FACTS = 1024
+"""Of a folder, so many are looked at to tell it from another of the same size."""
 _HEAD = 1024
 """Ranks that are looked up one by one; those behind share what is left."""
 
@@ -64,6 +71,8 @@ class Calibration:
     """Expected calibration error of the first forecast."""
     ece_top10: float | None = None
     """Of the first ten."""
+    made_for: str = ""
+    """What it was fitted to: see :class:`KeptCalibration`."""
 
     def apply(self, scores: Tensor, grades: Tensor | None = None) -> Tensor:
         """Probabilities of all candidates.
@@ -129,8 +138,10 @@ class Calibration:
         """Raise a ValueError unless all numbers are what their names say."""
         if self.method not in ("softmax", "table"):
             raise ValueError(f"the method {self.method!r}")
-        if not 0 < float(self.temperature) < math.inf or not isinstance(self.split, str):
-            raise ValueError(f"the temperature {self.temperature!r} or the split {self.split!r}")
+        if not 0 < float(self.temperature) < math.inf:
+            raise ValueError(f"the temperature {self.temperature!r}")
+        if not isinstance(self.split, str) or not isinstance(self.made_for, str):
+            raise ValueError(f"the split {self.split!r} of {self.made_for!r}")
         if isinstance(self.queries, bool) or not isinstance(self.queries, int):
             raise ValueError(f"{self.queries!r} queries")
         errors = [error for error in (self.ece, self.ece_top10) if error is not None]
@@ -165,6 +176,49 @@ class Calibration:
             raise DataError(
                 f"{path} cannot be read ({error}); delete it, and it is made anew"
             ) from None
+
+
+@dataclass(frozen=True)
+class KeptCalibration:
+    """The file in which a calibration is kept, with the run or with the ingested folder."""
+
+    path: Path
+    made_for: str
+    """Tells model, settings, shots and facts apart: one that was fitted to others is not used."""
+
+    @classmethod
+    def of(cls, opened: OpenModel) -> KeptCalibration | None:
+        """Where that of an opened model is; None where its facts are in memory only."""
+        model, folder = opened.model, opened.facts.folder
+        digest = hashlib.sha256(f"{__version__} {model.name} {opened.shots} ".encode())
+        digest.update(repr(model.settings).encode())
+        if opened.folder is not None:
+            # It names the digests of the weights and of the facts.
+            digest.update((opened.folder / "MANIFEST").read_bytes())
+            return cls(opened.folder / "calibration.json", digest.hexdigest())
+        if folder is None:
+            return None
+        if isinstance(model, TrainableModel):
+            for name, weight in sorted(model.weights.items()):
+                digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
+        digest.update(repr(folder.manifest).encode())
+        for name in ("subject", "relation", "object", "time"):
+            digest.update(np.ascontiguousarray(getattr(opened.facts, name)[-_LAST_FACTS:]).data)
+        name = f"calibration-{model.name}-{opened.shots}.json"
+        return cls(folder.folder / name, digest.hexdigest())
+
+    def load(self) -> Calibration | None:
+        """What is kept; None where there is nothing, or what was fitted to something else.
+
+        Raises:
+            DataError: there is something else.
+        """
+        kept = Calibration.load(self.path) if self.path.exists() else None
+        return kept if kept is not None and kept.made_for == self.made_for else None
+
+    def save(self, calibration: Calibration) -> None:
+        """Keep it; where that is not possible, it will have to be fitted again."""
+        replace(calibration, made_for=self.made_for).save(self.path)
 
 
 @dataclass(frozen=True, eq=False)

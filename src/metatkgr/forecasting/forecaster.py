@@ -14,7 +14,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Shots
 from metatkgr.data.tasks import Queries
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.calibration import Calibration, KeptCalibration
 from metatkgr.forecasting.explain import (
     FactView,
     Forecast,
@@ -54,8 +54,8 @@ class Forecaster:
         facts: what is known at first.
         shots: K.
         calibration: turns scores into probabilities; None: it is fitted to the meta-validation
-            tasks of ``facts`` when the first probability is asked for.
-        store: a file in which to keep a calibration that had to be fitted.
+            queries of ``facts`` when the first probability is asked for.
+        kept: where a calibration that had to be fitted is kept.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Forecaster:
         *,
         shots: int | str = 3,
         calibration: Calibration | None = None,
-        store: Path | None = None,
+        kept: KeptCalibration | None = None,
     ) -> None:
         if len(facts) == 0:
             raise DataError("a forecaster needs facts to begin with")
@@ -74,8 +74,8 @@ class Forecaster:
         self._lock = threading.RLock()
         self._graph = LiveGraph(facts)
         self._trained_on = facts
-        self._engine = Engine(model, facts, self.shots)
-        self._calibration, self._store = calibration, store
+        self._engine = Engine(model, self._graph.snapshot().visible, self.shots)
+        self._calibration, self._kept = calibration, kept
 
     @classmethod
     def load(cls, source: str | Path | OpenModel, *, device: str = "auto") -> Forecaster:
@@ -90,14 +90,12 @@ class Forecaster:
                 are calibrated.
         """
         opened = source if isinstance(source, OpenModel) else open_model(source, device=device)
-        if opened.folder is None:
-            return cls(opened.model, opened.facts, shots=opened.shots)
-        if str(opened.shots) != str(opened.trained_shots):
+        if opened.folder is not None and str(opened.shots) != str(opened.trained_shots):
             raise SettingsError(f"{opened.folder} is a run: its shots are chosen already")
-        path = opened.folder / "calibration.json"
-        calibration = Calibration.load(path) if path.exists() else None
+        kept = KeptCalibration.of(opened)
+        calibration = kept.load() if kept is not None else None
         return cls(
-            opened.model, opened.facts, shots=opened.shots, calibration=calibration, store=path
+            opened.model, opened.facts, shots=opened.shots, calibration=calibration, kept=kept
         )
 
     @classmethod
@@ -130,10 +128,14 @@ class Forecaster:
     def calibration(self) -> Calibration:
         """How scores become probabilities; fitted when first asked for, which takes a moment."""
         with self._lock:
-            if self._calibration is None:
-                self._calibration = self._engine.calibrate()
-                if self._store is not None:
-                    self._calibration.save(self._store)
+            return self.calibrate() if self._calibration is None else self._calibration
+
+    def calibrate(self) -> Calibration:
+        """Fit the calibration anew, and keep it with the run or the ingested folder."""
+        with self._lock:
+            self._calibration = self._engine.calibrate()
+            if self._kept is not None:
+                self._kept.save(self._calibration)
             return self._calibration
 
     def snapshot(self) -> Snapshot:

@@ -174,27 +174,27 @@ class Engine:
 
     A model is prepared for each snapshot. A ``live`` one is adapted to the first K facts of the
     query entity; any other to those of every entity that emerged in the meta-test period of
-    ``facts`` or later: the ones that are new to what it has learned.
+    ``visible`` or later: the ones that are new to what it has learned.
 
     Args:
         model: trained, where it has weights.
-        facts: what it was trained on.
+        visible: what it was trained on.
         shots: K.
     """
 
-    def __init__(self, model: Model[Any], facts: Facts, shots: int) -> None:
+    def __init__(self, model: Model[Any], visible: VisibleFacts, shots: int) -> None:
         self.model, self.shots = model, shots
-        self._facts = facts
-        self._known = len(facts.entities)
-        self._last_old_step = int(Periods.of(facts).last_step[Period.META_VALIDATION])
+        self._visible = visible
+        self._known = len(visible.entities)
+        self._last_old_step = int(Periods.last_steps(visible.base)[Period.META_VALIDATION])
         self._shown = -1
 
     def calibrate(self) -> Calibration:
-        """Fit a calibration to the meta-validation tasks of the facts it was trained on."""
+        """Fit a calibration to the meta-validation queries of the facts it was trained on."""
         self._shown = -1
         if isinstance(self.model, TrainableModel):
             self.model.extend(self._known, known=self._known, supports=Supports.none())
-        return fit_calibration(self.model, self._facts, self.shots)
+        return fit_calibration(self.model, self._visible, self.shots)
 
     def show(self, snapshot: Snapshot, entity: int) -> None:
         """Show the model all facts of a snapshot, before queries about an entity.

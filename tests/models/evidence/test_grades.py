@@ -11,6 +11,7 @@ import torch
 from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.forecasting.calibrating import calibration_report, fit_calibration
 from metatkgr.models.evidence.model import _SHARES, _STRENGTHS, _UNKNOWN, EvidenceModel
@@ -65,9 +66,9 @@ def test_probabilities_are_fitted_and_judged_on_later_entities() -> None:
     quick = {"epochs": 1, "train_queries": 100, "earlier_queries": 0, "support_share": 0.0}
     model = EvidenceModel(parse_settings(EvidenceSettings, quick))
     train(model, Problem.of(facts, shots=3), seed=0)
-    found = calibration_report(model, facts)
+    found = calibration_report(model, VisibleFacts.of(facts))
     assert found["visibility"] == "streaming"
-    assert found["fitted"] == fit_calibration(model, facts).about()
+    assert found["fitted"] == fit_calibration(model, VisibleFacts.of(facts)).about()
     assert found["fitted"]["method"] == "table"
     tasks = Tasks.build(facts, visibility="streaming")
     assert found["meta-test"]["queries"] == len(tasks.answers)
@@ -85,6 +86,6 @@ def test_a_graph_without_later_entities_has_no_later_error() -> None:
     early = facts.select(np.flatnonzero(facts.time == 0))
     model = EvidenceModel()
     model.build(len(facts.entities), len(facts.relations), torch.Generator())
-    found = calibration_report(model, early)
+    found = calibration_report(model, VisibleFacts.of(early))
     assert found["meta-test"] is None
     assert found["fitted"]["queries"] == 0
