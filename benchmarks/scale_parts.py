@@ -19,7 +19,7 @@ from torch import Tensor
 
 from metatkgr.data.engine import Engine
 from metatkgr.data.folder import FactFolder
-from metatkgr.data.growth import write_index
+from metatkgr.data.index_writer import write_index
 from metatkgr.data.ingest import ingest
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 
 from fuzz import ingested
 from metatkgr.data import sources
 from metatkgr.data.columns import Column, ColumnWriter
 from metatkgr.data.folder import FactFolder
+from metatkgr.data.manifest import INDEX
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.graph.index import TemporalIndex
@@ -53,7 +52,7 @@ def test_whole_folders_are_used(folder: Path) -> None:
     assert len(TemporalIndex.of(VisibleFacts.of(FactFolder(folder).facts()))) > 0
 
 
-@pytest.mark.parametrize("name", ["dataset.json", "entities-end", "subject", "index"])
+@pytest.mark.parametrize("name", ["dataset.json", "entities-end", "subject", "index-link"])
 def test_a_pipe_is_not_waited_for(plain: Path, name: str) -> None:
     path = plain / (name if (plain / name).exists() else f"{name}.safetensors")
     path.unlink()
@@ -136,34 +135,38 @@ def test_a_name_that_is_no_text_is_told(plain: Path) -> None:
         FactFolder(plain).entities[-1]
 
 
-def test_a_damaged_index_is_told_before_it_is_used(plain: Path) -> None:
-    path, entity = plain / "index.safetensors", int(FactFolder(plain).facts().subject[-1])
-    with safe_open(path, framework="numpy") as file:
-        about = file.metadata()
-    whole = load_file(path)
-    first = int(whole["start"][entity])
-    for column, place in (
-        ("key", first),
-        ("start", entity),
-        ("relation", first),
-        ("target", first),
-    ):
+@pytest.mark.parametrize("name", INDEX)
+def test_a_damaged_index_is_told_before_it_is_used(plain: Path, name: str) -> None:
+    path = plain / f"index-{name}.safetensors"
+    whole, column = path.read_bytes(), Column(path)
+    kind = {"int64": "<q", "int32": "<i", "float32": "<f"}[column.dtype.name]
+    for place in (0, len(column) // 2, len(column) - 1):
         for value in (-(2**30), 2**30):
-            values = whole[column].copy()
-            values[place] = value
-            save_file({**whole, column: values}, path, about)
+            put(path, place, 2**62 * (1 if value > 0 else -1) if kind == "<q" else value, kind)
             with pytest.raises(DataError, match="damaged"):
                 FactFolder(plain).check()
-    save_file({**whole, "start": whole["start"] * 0 + whole["start"][-1]}, path, about)
+            path.write_bytes(whole)
+    path.write_bytes(whole[:-4])
+    with pytest.raises(DataError, match="damaged"):
+        FactFolder(plain).links()
+    path.write_bytes(whole)
+    assert len(sources.load(str(plain))) == len(FactFolder(plain))
+
+
+def test_an_entity_that_is_sent_to_the_links_of_another_is_told(plain: Path) -> None:
+    path = plain / "index-start.safetensors"
+    start = Column(path).map().tolist()
+    at = next(e for e in range(1, len(start) - 1) if start[e] != start[e - 1])
+    put(path, at, start[at - 1], "<q")
     with pytest.raises(DataError, match="not where it says"):
         sources.load(str(plain))
-    save_file(whole, path, about)
-    assert len(sources.load(str(plain))) == len(FactFolder(plain))
 
 
 def test_the_index_of_other_facts_is_refused(plain: Path) -> None:
     other = ingested.whole_folder("moved")
-    number = FactFolder(other).manifest.index.number  # type: ignore[union-attr]
-    shutil.copy(other / f"index-{number}.safetensors", plain / "index.safetensors")
+    part = FactFolder(other).manifest.index
+    assert part is not None
+    for name in INDEX:
+        shutil.copy(other / part.file(name), plain / f"index-{name}.safetensors")
     with pytest.raises(DataError, match="other facts"):
         FactFolder(plain).links()

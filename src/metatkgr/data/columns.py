@@ -175,6 +175,10 @@ class ColumnWriter:
         self._file.write(np.ascontiguousarray(values, self._dtype).data)
         self.length += len(values)
 
+    def close(self) -> None:
+        """End the writing before the block does."""
+        self.__exit__(None, None, None)
+
     def __enter__(self) -> Self:
         return self
 
@@ -184,6 +188,8 @@ class ColumnWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._file.closed:
+            return
         try:
             if error is None and self.length != self._done:
                 self._file.seek(0)

@@ -31,6 +31,7 @@ _FACT = "subject, relation, object, time"
 _ROWS = {**dict.fromkeys(_FACT.split(", "), "int32"), "row": "int64"}
 _NAMES = {"name": "large_string", "id": "int32"}
 _LINKS = {"key": "int64", "relation": "int32", "target": "int32", "row": "int64"}
+_TIMES = {"cell": "int64", "time": "int32"}
 _DISTINCT = f"SELECT {_FACT}, min(row) AS row FROM rows GROUP BY {_FACT}"
 
 Table = Mapping[str, Any]
@@ -55,7 +56,7 @@ class Engine:
             import duckdb
         except ImportError:
             raise DataError("to ingest files, install duckdb (pip install duckdb)") from None
-        self.rows, self._failed = min(rows, _AT_ONCE), duckdb.Error
+        self.rows, self.work, self._failed = min(rows, _AT_ONCE), work, duckdb.Error
         self._full = (duckdb.IOException, duckdb.OutOfMemoryException)
         self._error: BaseException | None = None
         settings: dict[str, str | bool | int | float | list[str]] = {
@@ -174,6 +175,11 @@ class Engine:
         """Keys, relations and targets of links by their keys, those of one key by ``row``."""
         self._give("links", _LINKS, links)
         yield from self._columns("SELECT key, relation, target FROM links ORDER BY key, row")
+
+    def times(self, times: Iterable[Table]) -> Iterator[list[IntArray]]:
+        """Cells and times by both."""
+        self._give("times", _TIMES, times)
+        yield from self._columns("SELECT cell, time FROM times ORDER BY cell, time")
 
     def _give(self, name: str, types: Mapping[str, str], batches: Iterable[Table]) -> None:
         """Have rows be a table that the next statement can read, once."""

@@ -2,15 +2,14 @@
 
 ``dataset.json`` says what it is (``data.manifest``); ``subject``, ``relation``, ``object`` and
 ``time`` are the columns of :class:`Facts`; ``entities-*`` and ``relations-*`` are the vocabularies;
-``index`` holds the links. ``data.ingest`` writes it. A folder that grows while it is open stays
-what it was when it was opened.
+``index-*`` are the links (``data.links``). ``data.ingest`` writes it. A folder that grows while it
+is open stays what it was when it was opened.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,11 @@ import numpy.typing as npt
 
 from metatkgr.data.columns import Column
 from metatkgr.data.facts import Facts, IntArray, Vocabulary
-from metatkgr.data.manifest import ABOUT, AGAIN, COLUMNS, INDEX, Manifest, Names, numbered
+from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import ABOUT, AGAIN, COLUMNS, Manifest, Names, numbered
 from metatkgr.errors import DataError, UnknownNameError
 
-__all__ = ["FactFolder", "StoredLinks", "StoredVocabulary"]
+__all__ = ["FactFolder", "StoredVocabulary"]
 
 _ROWS = 1 << 20
 _SUGGEST_AMONG = 100_000
@@ -160,28 +160,6 @@ class StoredVocabulary(Vocabulary):
         return np.asarray(ids, np.int32)
 
 
-@dataclass(frozen=True, eq=False)
-class StoredLinks:
-    """The links of the first facts of a folder by (source, time, row), mapped."""
-
-    key: IntArray
-    """(D,) ``source * steps + time``, ascending."""
-    relation: npt.NDArray[np.int32]
-    """(D,) r, or R + r against the fact's direction."""
-    target: npt.NDArray[np.int32]
-    """(D,) entity the link leads to."""
-    start: IntArray
-    """(E + 1,) where the links of each entity begin."""
-    facts: int
-    """How many facts these are the links of; those of later ones are to be put beside them."""
-    entities: int
-    """E, when they were written; there may be more now."""
-    relations: int
-    """2R, the same."""
-    steps: int
-    """One more than there were: the last one stays free."""
-
-
 class FactFolder:
     """An opened folder.
 
@@ -209,6 +187,7 @@ class FactFolder:
     def _open(self) -> None:
         about = self.manifest
         self.name, self.steps, self.calendar = about.name, about.steps, about.calendar
+        self._links: StoredLinks | None = None
         files = (numbered(f"{name}.safetensors", about.columns) for name in COLUMNS)
         self._columns = [
             Column(self.folder / file, length=about.facts, dtype=np.int32) for file in files
@@ -252,31 +231,9 @@ class FactFolder:
         for names in (self.entities, self.relations):
             names.check_text(rows)
         links = self.links()
-        if links is not None:
-            self._check_links(links, rows)
-
-    def _check_links(self, links: StoredLinks, rows: int) -> None:
-        """Look at all links once."""
-        last = 0
-        for low in range(0, len(links.key), rows):
-            some = slice(low, low + rows)
-            key = np.asarray(links.key[some])
-            if int(key[0]) < last or bool((key[1:] < key[:-1]).any()):
-                raise self._damaged("its links are not in the order of their entities and times")
-            last = int(key[-1])
-            for values, size, what in (
-                (key, links.entities * links.steps, "time"),
-                (links.relation[some], links.relations, "relation"),
-                (links.target[some], links.entities, "entity"),
-            ):
-                if int(values.min()) < 0 or int(values.max()) >= size:
-                    raise self._damaged(f"a link is of no {what} there is")
-        for low in range(0, links.entities + 1, rows):
-            start = np.asarray(links.start[low : low + rows])
-            entity = np.arange(low, low + len(start))
-            # Ascending keys say where an entity's links begin; the column spares the search for it.
-            if not np.array_equal(np.searchsorted(links.key, entity * links.steps), start):
-                raise self._damaged("an entity's links are not where it says")
+        wrong = None if links is None else links.check(rows)
+        if wrong is not None:
+            raise self._damaged(wrong)
 
     def facts(self) -> Facts:
         """The facts, mapped: nothing is read before it is looked at, and nothing is checked."""
@@ -295,32 +252,17 @@ class FactFolder:
             DataError: it is damaged, or of other facts.
         """
         part = self.manifest.index
-        if part is None:
-            return None
-        path = self.folder / numbered(INDEX, part.number)
-        key, start = (Column(path, name, dtype=np.int64) for name in ("key", "start"))
-        relation, target = (Column(path, name, dtype=np.int32) for name in ("relation", "target"))
-        try:
-            names = ("facts", "entities", "relations", "steps")
-            facts, entities, relations, steps = (int(key.metadata[name]) for name in names)
-        except (KeyError, ValueError) as error:
-            raise DataError(f"{path} is damaged ({error}); {AGAIN}") from error
-        fits = (
-            facts == part.covers
-            and facts <= len(key) <= 2 * facts
-            and len(relation) == len(target) == len(key)
-            and len(start) == entities + 1
-            and 0 < entities <= len(self.entities)
-            and 0 < relations <= 2 * len(self.relations)
-            and relations % 2 == 0
-            and 0 < steps <= self.steps + 1
-            and int(start.read(entities, entities + 1)[0]) == len(key)
-        )
-        if not fits:
-            raise DataError(f"{path} is damaged, or the index of other facts; {AGAIN}")
-        return StoredLinks(
-            key.map(), relation.map(), target.map(), start.map(), facts, entities, relations, steps
-        )
+        if self._links is None and part is not None:
+            fits = (
+                0 < part.entities <= len(self.entities)
+                and 0 < part.relations <= 2 * len(self.relations)
+                and part.relations % 2 == 0
+                and 0 < part.steps <= self.steps + 1
+            )
+            if not fits:
+                raise self._damaged("its index is that of other facts")
+            self._links = StoredLinks.open(self.folder, part)
+        return self._links
 
     def blocks(self, rows: int, low: int = 0) -> Iterator[tuple[IntArray, ...]]:
         """Subjects, relations, objects and steps from the fact ``low`` on, ``rows`` at a time."""

@@ -10,24 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from metatkgr.data.calendar import Calendar
-from metatkgr.data.columns import Column, ColumnWriter, TableWriter
+from metatkgr.data.columns import Column, ColumnWriter
 from metatkgr.data.engine import Engine, Table
 from metatkgr.data.facts import IntArray
 from metatkgr.data.folder import FactFolder, StoredVocabulary
-from metatkgr.data.manifest import COLUMNS, INDEX, KINDS, Manifest, Names, Part, numbered
+from metatkgr.data.index_writer import write_index
+from metatkgr.data.manifest import COLUMNS, KINDS, Manifest, Names, Part, numbered
 from metatkgr.data.rows_on_disk import RowsOnDisk
 from metatkgr.errors import DataError
 
-__all__ = ["Growth", "write_index", "write_order"]
+__all__ = ["Growth", "write_order"]
 
 _MUCH = 8
 """What covers all but one in so many of the facts or names is left as it is."""
 _MOST_STEPS = 2**31 - 2
 """What a column of 32 bits can tell apart."""
-_LARGEST_KEY = 2**63 - 1
 
 
 class Growth:
@@ -186,84 +185,3 @@ def write_order(engine: Engine, folder: Path, kind: str, names: Names, number: i
         for ids in engine.in_order(vocabulary.texts(engine.rows)):
             out.append(ids)
     return replace(names, order=Part(number, names.count))
-
-
-def write_index(engine: Engine, folder: Path, manifest: Manifest, number: int) -> Part | None:
-    """Write the links of all facts by (source, time, row); nothing where they are there already.
-
-    The columns: ``key`` is ``source * steps + time``, where ``steps`` is one more than there are;
-    ``relation`` is r, or R + r against the fact's direction; ``target``; ``start`` says where the
-    links of each entity begin. A fact of an entity with itself is one link, in its own direction.
-
-    Args:
-        engine: to sort them.
-        folder: of facts.
-        manifest: what of the files counts.
-        number: of the append.
-
-    Returns:
-        The index; None where its keys do not fit into 63 bits.
-    """
-    if manifest.index is not None and manifest.index.covers == manifest.facts:
-        return manifest.index
-    entities, relations = manifest.entities.count, manifest.relations.count
-    steps = manifest.steps + 1  # one stays free, so that "after the last link" is a time of its own
-    if entities * steps > _LARGEST_KEY:
-        return None
-    start = np.zeros(entities + 1, np.int64)
-    path = folder / numbered(INDEX, number)
-    about = {"facts": manifest.facts, "entities": entities, "relations": 2 * relations}
-    told = {name: str(value) for name, value in {**about, "steps": steps}.items()}
-    table: TableWriter | None = None
-    position = 0
-    with ExitStack() as stack:
-        links = _links(_blocks(folder, manifest, engine.rows), relations, steps, start)
-        for columns in engine.links(links):
-            if table is None:  # all links have been counted now
-                np.cumsum(start, out=start)
-                count = int(start[-1])
-                sizes: dict[str, tuple[int, npt.DTypeLike]] = {
-                    "key": (count, np.int64),
-                    "start": (entities + 1, np.int64),
-                    "relation": (count, np.int32),
-                    "target": (count, np.int32),
-                }
-                table = stack.enter_context(TableWriter(path, sizes, told))
-                table.write("start", 0, start)
-            for name, column in zip(("key", "relation", "target"), columns, strict=True):
-                table.write(name, position, column)
-            position += len(columns[0])
-    return Part(number, manifest.facts)
-
-
-def _blocks(folder: Path, manifest: Manifest, rows: int) -> Iterator[list[IntArray]]:
-    """Subjects, relations, objects and steps of all facts that a manifest counts."""
-    names = (numbered(f"{name}.safetensors", manifest.columns) for name in COLUMNS)
-    columns = [Column(folder / name, length=manifest.facts) for name in names]
-    for low in range(0, manifest.facts, rows):
-        yield [column.read(low, low + rows).astype(np.int64) for column in columns]
-
-
-def _links(
-    blocks: Iterable[list[IntArray]], relations: int, steps: int, start: IntArray
-) -> Iterator[Table]:
-    """The links of facts; ``start[e + 1]`` is raised by the number of links of each entity e."""
-    row = 0
-    for subject, relation, other, time in blocks:
-        source = np.stack([subject, other], axis=1).reshape(-1)
-        target = np.stack([other, subject], axis=1).reshape(-1)
-        directed = np.stack([relation, relation + relations], axis=1).reshape(-1)
-        once = np.ones(len(source), bool)
-        once[1::2] = subject != other
-        key = source * steps + np.repeat(time, 2)
-        low = int(source.min())
-        count = np.bincount(source[once] - low)
-        start[low + 1 : low + 1 + len(count)] += count
-        number = np.arange(row, row + len(source))
-        row += len(source)
-        yield {
-            "key": key[once],
-            "relation": directed[once],
-            "target": target[once],
-            "row": number[once],
-        }

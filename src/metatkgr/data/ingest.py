@@ -30,7 +30,8 @@ from typing import Any
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.engine import Engine
 from metatkgr.data.folder import FactFolder
-from metatkgr.data.growth import Growth, write_index, write_order
+from metatkgr.data.growth import Growth, write_order
+from metatkgr.data.index_writer import write_index
 from metatkgr.data.manifest import KINDS, Manifest
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.readers.inputs import input_files
@@ -44,7 +45,7 @@ __all__ = ["Appended", "Ingested", "append", "compact", "ingest"]
 _ROWS = 1 << 20
 _WORK, _LOCK = ".append-", ".appending"
 _OURS = re.compile(
-    r"(\.[0-9a-f]{12}-)?((subject|relation|object|time|index)(-\d+)?\.safetensors"
+    r"(\.[0-9a-f]{12}-)?((subject|relation|object|time|index-[a-z_0-9]+)(-\d+)?\.safetensors"
     r"|(entities|relations)-order(-\d+)?|dataset\.json)"
 )
 _FINER = ("hour", "day", "month", "year")

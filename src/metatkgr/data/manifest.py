@@ -15,14 +15,34 @@ from metatkgr.data.calendar import Calendar
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
 
-__all__ = ["ABOUT", "AGAIN", "COLUMNS", "INDEX", "KINDS", "Manifest", "Names", "Part", "numbered"]
+__all__ = [
+    "ABOUT",
+    "AGAIN",
+    "COLUMNS",
+    "INDEX",
+    "KINDS",
+    "Links",
+    "Manifest",
+    "Names",
+    "Part",
+    "numbered",
+]
 
 ABOUT = "dataset.json"
 COLUMNS = ("subject", "relation", "object", "time")
 KINDS = ("entities", "relations")
-INDEX = "index.safetensors"
+INDEX = (
+    *("key", "start", "relation", "target"),
+    *("link", "link_start", "link_time"),
+    *("slot_order", "slot_first", "entity_order", "entity_first"),
+    *("usage_time", "usage_sum_2", "usage_sum_10", "usage_sum_50"),
+    *("neighbour_start", "neighbour", "neighbour_first", "neighbour_order"),
+    *("filler_start", "filler_object", "filler_subject", "filler_time"),
+    *("ordinal_cell", "ordinal_start", "ordinal_time"),
+)
+"""The columns of the index of links, which ``data.growth`` explains."""
 AGAIN = "make it again with 'metatkgr data ingest'"
-_FORMAT, _VERSION = "metatkgr facts", 3
+_FORMAT, _VERSION = "metatkgr facts", 4
 
 
 def numbered(name: str, number: int) -> str:
@@ -39,6 +59,22 @@ class Part:
     """Of the append that wrote it."""
     covers: int
     """How many facts or names it is made of."""
+
+
+@dataclass(frozen=True)
+class Links(Part):
+    """The index of links, and what there was when it was written."""
+
+    entities: int
+    """E."""
+    relations: int
+    """2R."""
+    steps: int
+    """One more than there were: the last one stays free."""
+
+    def file(self, name: str) -> str:
+        """Where a column lies."""
+        return numbered(f"index-{name}.safetensors", self.number)
 
 
 @dataclass(frozen=True)
@@ -62,7 +98,7 @@ class Manifest:
     relations: Names
     columns: int = 0
     """The number of the files of the columns."""
-    index: Part | None = None
+    index: Links | None = None
     """The index of links; None: its keys would not fit into 63 bits."""
     appends: int = 0
     """How many there were."""
@@ -102,7 +138,7 @@ class Manifest:
                 _names(about["entities"]),
                 _names(about["relations"]),
                 columns=_count(about["columns"]),
-                index=None if about["index"] is None else _part(about["index"], facts),
+                index=None if about["index"] is None else _links(about["index"], facts),
                 appends=_count(about["appends"]),
             )
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -119,7 +155,8 @@ class Manifest:
         found = {ABOUT, *(numbered(f"{name}.safetensors", self.columns) for name in COLUMNS)}
         for kind, names in zip(KINDS, (self.entities, self.relations), strict=True):
             found |= {f"{kind}-text", f"{kind}-end", numbered(f"{kind}-order", names.order.number)}
-        return found if self.index is None else found | {numbered(INDEX, self.index.number)}
+        index = self.index
+        return found if index is None else found | {index.file(name) for name in INDEX}
 
 
 def _count(value: Any) -> int:
@@ -133,6 +170,12 @@ def _part(content: Any, most: int) -> Part:
     if found.covers > most:
         raise ValueError(f"{found.covers:,} of {most:,}")
     return found
+
+
+def _links(content: Any, facts: int) -> Links:
+    part = _part(content, facts)
+    sizes = (_count(content[name]) for name in ("entities", "relations", "steps"))
+    return Links(part.number, part.covers, *sizes)
 
 
 def _names(content: Any) -> Names:

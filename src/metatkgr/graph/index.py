@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.folder import StoredLinks
+from metatkgr.data.links import StoredLinks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.layer import LinkLayer, TimeOrder
 from metatkgr.graph.neighbours import Neighbours

@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.folder import StoredLinks
+from metatkgr.data.links import StoredLinks
+from metatkgr.data.orders import pack, stored_columns
 from metatkgr.data.visibility import Directed, Supports, VisibleFacts
 from metatkgr.graph.neighbours import NeighbourOrder
 from metatkgr.graph.pairs import PairTimes
-from metatkgr.graph.ragged import pack
 from metatkgr.graph.slots import SlotOrder
 from metatkgr.graph.usage import SlotUsage
 
@@ -89,10 +89,8 @@ class TimeOrder:
             relations: 2R now.
             device: where the columns are to be; they stay in the file on a CPU.
         """
-        key, relation, target, start = (
-            torch.from_numpy(column).to(device)
-            for column in (stored.key, stored.relation, stored.target, stored.start)
-        )
+        names = ("key", "relation", "target", "start")
+        key, relation, target, start = stored_columns(stored, device, *names)
         if stored.relations != relations:
             # The inverse of r is r + R, and R has grown.
             more = (relations - stored.relations) // 2
@@ -152,7 +150,7 @@ class LinkLayer:
         entities: E.
         relations: 2R.
         device: where the orders live.
-        stored: the same links by time, where a folder holds them.
+        stored: the same links in all orders, where a folder holds them.
     """
 
     def __init__(
@@ -186,20 +184,27 @@ class LinkLayer:
     @cached_property
     def pairs(self) -> PairTimes:
         """Distinct links by (source, relation, target)."""
-        return PairTimes(self._links.directed(np.int32), self.entities, self.relations, self.device)
+        if self._stored is not None:
+            return PairTimes.mapped(self._stored, self.relations, self.device)
+        links = self._links.directed(np.int32)
+        return PairTimes.of(links, self.entities, self.relations, self.device)
 
     @cached_property
     def slots(self) -> SlotOrder:
         """Facts by (relation, time)."""
+        if self._stored is not None:
+            return SlotOrder.mapped(self._stored, self.relations, self.device)
         assert isinstance(self._links, VisibleFacts)
-        return SlotOrder(self._links.facts(), self.device)
+        return SlotOrder.of(self._links.facts(), self.device)
 
     @cached_property
     def usage(self) -> SlotUsage:
         """Steps by (source, relation)."""
-        return SlotUsage(self.pairs)
+        return SlotUsage(self.pairs, self.relations, self._stored)
 
     @cached_property
     def neighbours(self) -> NeighbourOrder:
         """Distinct neighbours by (source, first step)."""
+        if self._stored is not None:
+            return NeighbourOrder.mapped(self._stored, self.device)
         return NeighbourOrder.of(self.pairs)

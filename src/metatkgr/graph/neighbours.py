@@ -13,6 +13,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from metatkgr.data.links import StoredLinks
+from metatkgr.data.orders import narrow, neighbour_rows, neighbours, stored_columns
 from metatkgr.graph.pairs import PairTimes, last_of_each
 from metatkgr.graph.ragged import bisect_ranges, expand_ranges
 
@@ -39,28 +41,23 @@ class NeighbourOrder:
     @classmethod
     def of(cls, pairs: PairTimes) -> Self:
         """Of distinct links."""
-        entities = pairs.entities
-        ends = pairs.link // (entities * pairs.relations) * entities + pairs.link % entities
-        pair, member = torch.unique(ends, return_inverse=True)
-        first = torch.full_like(pair, 2**31 - 1, dtype=torch.int32).scatter_reduce_(
-            0, member, pairs.time[pairs.start(torch.arange(len(ends), device=ends.device))], "amin"
-        )
-        return cls.by_pair(pair // entities, pair % entities, first, entities)
+        first = pairs.first(torch.arange(len(pairs), device=pairs.link.device))
+        columns = neighbours(pairs.link, first, pairs.entities, pairs.relations)
+        return cls.by_pair(*columns, pairs.entities)
 
     @classmethod
     def by_pair(cls, source: Tensor, target: Tensor, first: Tensor, entities: int) -> Self:
         """Of distinct pairs by (source, target) and the steps at which they began, (P,) each."""
-        steps = int(first.max()) + 1 if len(first) else 1
-        order = torch.sort(source * steps + first, stable=True).indices
-        rank = torch.arange(len(order), device=order.device)
-        by_target = torch.empty_like(order).scatter_(0, order, rank)
-        kinds = torch.arange(entities + 1, device=order.device)
-        return cls(
-            torch.searchsorted(source.contiguous(), kinds),
-            target[order].int(),
-            first[order].int(),
-            by_target.int() if len(order) < 2**31 else by_target,
-        )
+        _, target, first, position = neighbour_rows(source, target, first)
+        kinds = torch.arange(entities + 1, device=source.device)
+        start = torch.searchsorted(source.contiguous(), kinds)
+        return cls(start, target, first, narrow(position))
+
+    @classmethod
+    def mapped(cls, stored: StoredLinks, device: torch.device) -> Self:
+        """Of links that a folder holds."""
+        names = ("neighbour_start", "neighbour", "neighbour_first", "neighbour_order")
+        return cls(*stored_columns(stored, device, *names))
 
     def __len__(self) -> int:
         return len(self.first)

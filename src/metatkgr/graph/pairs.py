@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr.data.links import StoredLinks
+from metatkgr.data.orders import (
+    by_beginning,
+    distinct_links,
+    narrow,
+    pack,
+    renumbered,
+    stored_columns,
+)
 from metatkgr.data.visibility import Directed
-from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges, pack
+from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges
 
 __all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
 
@@ -56,41 +66,59 @@ class PairTimes:
     """Distinct links (u, r, v), each with the ascending steps at which it occurred.
 
     Args:
-        links: source, directed relation, target and time, (D,) each, in time order.
+        link: (P,) int64 ``(source * 2R + relation) * E + target``, ascending.
+        start: (P + 1,) where the steps of each begin.
+        time: (D,) int32 steps, ascending within a link.
         entities: E.
-        relations: 2R.
-        device: where they live.
+        relations: 2R; there may be more in the index.
+        now: 2R of the index.
+        stored: the folder's index that holds them.
     """
 
     def __init__(
         self,
-        links: Directed,
+        link: Tensor,
+        start: Tensor,
+        time: Tensor,
+        *,
         entities: int,
         relations: int,
-        device: torch.device,
+        now: int | None = None,
+        stored: StoredLinks | None = None,
     ) -> None:
+        self.link, self._start, self.time = link, start, time
         self.entities, self.relations = entities, relations
+        self._now = relations if now is None else now
+        self._stored = stored
+
+    @classmethod
+    def of(cls, links: Directed, entities: int, relations: int, device: torch.device) -> Self:
+        """Of source, directed relation, target and time, (D,) each, in time order."""
         source, relation, target, time = (
             torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in links
         )
         key = pack((source, entities), (relation, relations), (target, entities))
         del source, relation, target, links
-        key, order = torch.sort(key, stable=True)
-        self.time = time[order].int()
-        """(D,) int32 steps, ascending within a link."""
-        self.link, count = torch.unique_consecutive(key, return_counts=True)
-        """(P,) int64 ``(source * 2R + relation) * E + target``, ascending."""
-        start = torch.zeros(len(count) + 1, dtype=torch.int64, device=device)
-        torch.cumsum(count, 0, out=start[1:])
-        self._start = start.int() if len(time) < 2**31 else start
+        link, start, time = distinct_links(key, time)
+        start = start.int() if len(time) < 2**31 else start
+        return cls(link, start, time, entities=entities, relations=relations)
+
+    @classmethod
+    def mapped(cls, stored: StoredLinks, relations: int, device: torch.device) -> Self:
+        """Of links that a folder holds; ``relations`` is 2R now."""
+        return cls(
+            *stored_columns(stored, device, "link", "link_start", "link_time"),
+            entities=stored.entities,
+            relations=stored.relations,
+            now=relations,
+            stored=stored,
+        )
 
     def some(self, mask: Tensor) -> PairTimes:
         """Only the links of a (P,) mask, each with its first step alone."""
-        fewer = PairTimes.__new__(PairTimes)
-        fewer.entities, fewer.relations = self.entities, self.relations
-        fewer.link, fewer.time = self.link[mask], self.time[self._start[:-1].long()][mask]
-        fewer._start = torch.arange(len(fewer.link) + 1, device=self.link.device)
-        return fewer
+        link, first = self.link[mask], self.time[self._start[:-1].long()][mask]
+        start = torch.arange(len(link) + 1, device=link.device)
+        return PairTimes(link, start, first, entities=self.entities, relations=self.relations)
 
     def __len__(self) -> int:
         return len(self.link)
@@ -105,10 +133,26 @@ class PairTimes:
 
     def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) first and last position, not included, of the links of entities by a relation."""
-        key = entity * self.relations + relation
+        key = self._known(entity * self._now + relation)
         # Who came later than this layer has no link in it: neither key is there.
         low = torch.searchsorted(self.link, key * self.entities)
         return low, torch.searchsorted(self.link, (key + 1) * self.entities)
+
+    def _known(self, slot: Tensor) -> Tensor:
+        """``source * 2R + relation`` with the 2R of these links; negative: there was none."""
+        if self._now == self.relations:
+            return slot
+        relation = renumbered(slot % self._now, self._now, self.relations)
+        return torch.where(relation < 0, -1, slot // self._now * self.relations + relation)
+
+    def slot(self, position: Tensor | slice) -> Tensor:
+        """``source * 2R + relation`` of links, with the 2R of the index."""
+        slot: Tensor = self.link[position] // self.entities
+        if self._now == self.relations:
+            return slot
+        relation = slot % self.relations
+        moved = (self._now - self.relations) // 2 * (relation >= self.relations // 2)
+        return slot // self.relations * self._now + relation + moved
 
     def of_entity(self, entity: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) the same for links by any relation."""
@@ -116,7 +160,7 @@ class PairTimes:
         low = torch.searchsorted(self.link, entity * room)
         return low, torch.searchsorted(self.link, (entity + 1) * room)
 
-    def target(self, position: Tensor) -> Tensor:
+    def target(self, position: Tensor | slice) -> Tensor:
         """The entities that links lead to."""
         target: Tensor = self.link[position] % self.entities
         return target
@@ -129,7 +173,7 @@ class PairTimes:
         """
         if not len(self):
             return torch.zeros_like(slot), torch.zeros_like(slot, dtype=torch.bool)
-        wanted = slot * self.entities + target
+        wanted = self._known(slot) * self.entities + target
         position = torch.searchsorted(self.link, wanted).clamp(max=len(self) - 1)
         there: Tensor = (self.link[position] == wanted) & (target < self.entities)
         return position, there
@@ -144,19 +188,21 @@ class PairTimes:
     @cached_property
     def since_by_slot(self) -> tuple[Tensor, Tensor]:
         """Links of each (source, relation) by their first step; see :meth:`latest`."""
-        return self._since(self.link // self.entities)
+        return self._since("slot", self.entities)
 
     @cached_property
     def since_by_entity(self) -> tuple[Tensor, Tensor]:
         """Links of each source by their first step."""
-        return self._since(self.link // (self.entities * self.relations))
+        return self._since("entity", self.entities * self.relations)
 
-    def _since(self, group: Tensor) -> tuple[Tensor, Tensor]:
+    def _since(self, name: str, room: int) -> tuple[Tensor, Tensor]:
         """Positions of the links by (group, first step), and their first steps."""
-        first = self.time[self._start[:-1].long()]
-        steps = int(first.max()) + 1 if len(first) else 1
-        order = torch.sort(group * steps + first, stable=True).indices
-        return order.int() if len(order) < 2**31 else order, first[order]
+        if self._stored is not None:
+            names = (f"{name}_order", f"{name}_first")
+            order, first = stored_columns(self._stored, self.link.device, *names)
+            return order, first
+        order, first = by_beginning(self.link // room, self.time[self._start[:-1].long()])
+        return narrow(order), first
 
     def latest(
         self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
@@ -194,7 +240,7 @@ class Pairs:
         """
         parts = []
         for number, pairs in enumerate(self._layers):
-            slot, target = pairs.link // pairs.entities, pairs.link % pairs.entities
+            slot, target = pairs.slot(slice(None)), pairs.target(slice(None))
             if number:  # a link of two layers is one
                 earlier = Pairs(self._layers[:number], self.relations)
                 new = ~earlier.exist(slot, target)
@@ -335,8 +381,7 @@ class Pairs:
             if len(began_in_other):
                 kept = ~torch.isin(position, began_in_other)
                 row, position = last_of_each(most, row[kept], position[kept])
-            link = pairs.link[position]
-            slot, target = link // pairs.entities, link % pairs.entities
+            slot, target = pairs.slot(position), pairs.target(position)
             parts.append((row, slot, target, pairs.first(position)))
         row, slot, target, first = (torch.cat(column) for column in zip(*parts, strict=True))
         if len(parts) > 1:
@@ -360,7 +405,7 @@ class Pairs:
         parts = [(self._layers[0], torch.zeros(0, dtype=torch.int64, device=self.device))]
         for pairs in self._layers[1:]:
             position = torch.arange(len(pairs), device=self.device)
-            slot, target = pairs.link // pairs.entities, pairs.link % pairs.entities
+            slot, target = pairs.slot(slice(None)), pairs.target(slice(None))
             new = torch.ones_like(position, dtype=torch.bool)
             for number, (other, began_in_other) in enumerate(parts):
                 other_position, there = other.find(slot, target)

@@ -7,6 +7,8 @@ from bisect import bisect_left
 import torch
 from torch import Tensor
 
+from metatkgr.data.orders import pack
+
 __all__ = ["bisect_ranges", "blocks_by_size", "expand_ranges", "pack"]
 
 
@@ -66,28 +68,6 @@ def bisect_ranges(
         low = torch.where(smaller, middle + 1, low)
         high = torch.where(smaller, high, middle)
     return low
-
-
-def pack(*columns_and_sizes: tuple[Tensor, int]) -> Tensor:
-    """One int64 key per row that orders rows like the columns do, left to right.
-
-    Args:
-        columns_and_sizes: pairs of a column (values 0..size-1) and its size.
-
-    Raises:
-        OverflowError: if the largest possible key does not fit into 63 bits.
-    """
-    room = 1
-    for _, size in columns_and_sizes:
-        room *= max(size, 1)
-    if room >= 2**63:
-        sizes = [size for _, size in columns_and_sizes]
-        raise OverflowError(f"a key over columns of sizes {sizes} does not fit into 63 bits")
-    # In place: of the links of a large graph, every copy counts.
-    key = columns_and_sizes[0][0].to(torch.int64, copy=True)
-    for column, size in columns_and_sizes[1:]:
-        key.mul_(size).add_(column)
-    return key
 
 
 def blocks_by_size(size: Tensor, limit: int) -> list[slice]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
+from metatkgr.data.links import StoredLinks
+from metatkgr.data.orders import by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
 from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges
-from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage, inverse
+from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "SlotTables", "Slots"]
 
@@ -38,40 +41,60 @@ class SlotTables:
     """(Q,) which of the G is a query's."""
 
 
+@dataclass(frozen=True, eq=False)
 class SlotOrder:
-    """Facts by (relation, time): who filled either slot of a relation, and when.
+    """Facts by (relation, time): who filled either slot of a relation, and when."""
 
-    Args:
-        facts: in time order.
-        device: where the columns live.
-    """
+    object: Tensor
+    """(N,) int32 who filled the range."""
+    subject: Tensor
+    """(N,) int32 who filled the domain."""
+    time: Tensor
+    """(N,) int32 steps, ascending within a relation."""
+    start: Tensor
+    """(R + 1,) int64; the facts of r are ``start[r]`` to ``start[r + 1]``, not included."""
 
-    def __init__(self, facts: Facts, device: torch.device) -> None:
-        self.relations = len(facts.relations)
-        columns = (facts.relation, facts.subject, facts.object, facts.time)
-        relation, subject, object_, time = (
+    @classmethod
+    def of(cls, facts: Facts, device: torch.device) -> Self:
+        """Of facts in time order."""
+        columns = (facts.relation, facts.object, facts.subject, facts.time)
+        relation, *others = (
             torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in columns
         )
         relation, order = torch.sort(relation, stable=True)
-        self._ends = torch.stack([object_[order], subject[order]])  # (2, N)
-        self.time = time[order]
-        """(N,) int32 steps, ascending within a relation."""
-        kinds = torch.arange(self.relations + 1, dtype=relation.dtype, device=device)
-        self._start = torch.searchsorted(relation, kinds)
+        kinds = torch.arange(len(facts.relations) + 1, dtype=relation.dtype, device=device)
+        start = torch.searchsorted(relation, kinds)
+        object_, subject, time = (column[order] for column in others)
+        return cls(object_, subject, time, start)
+
+    @classmethod
+    def mapped(cls, stored: StoredLinks, relations: int, device: torch.device) -> Self:
+        """Of facts that a folder holds; ``relations`` is 2R now."""
+        names = ("filler_object", "filler_subject", "filler_time", "filler_start")
+        object_, subject, time, start = stored_columns(stored, device, *names)
+        more = start[-1:].expand((relations - stored.relations) // 2)
+        return cls(object_, subject, time, torch.cat([start, more]))
+
+    @property
+    def relations(self) -> int:
+        """R."""
+        return len(self.start) - 1
 
     def before(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) where the facts of directed relations before a time lie."""
         kind = relation % self.relations
-        low, high = self._start[kind], self._start[kind + 1]
+        low, high = self.start[kind], self.start[kind + 1]
         return low, bisect_ranges(self.time, low, high, time)
 
     def filler(self, relation: Tensor, position: Tensor) -> Tensor:
         """(L,) who filled the far slot of a directed relation, in facts by their positions."""
-        return self._ends[(relation >= self.relations).long(), position].long()
+        object_, subject = self.object[position], self.subject[position]
+        return torch.where(relation < self.relations, object_, subject).long()
 
     def fillers(self, relation: int, low: int, high: int) -> Tensor:
         """The same for a range of facts of one directed relation."""
-        return self._ends[int(relation >= self.relations), low:high].long()
+        ends = self.object if relation < self.relations else self.subject
+        return ends[low:high].long()
 
 
 class Slots:
@@ -169,29 +192,31 @@ class Slots:
         base, *others = self._usage
         if not others:
             return [(1, base.ordinals())]
+        # Only the base may be of a time with fewer relations.
         slot = torch.cat([part.slots() for part in others])
         step = torch.cat([part.time for part in others])
         group, member = torch.unique(slot, return_inverse=True)
         earliest = torch.full_like(group, 2**31 - 1, dtype=torch.int32)
         earliest.scatter_reduce_(0, member, step, "amin")
-        entity, relation = group // self.relations, group % self.relations
-        relation = inverse(relation, self.relations)
-        low, high = base.of_slot(entity, relation)
+        relation = inverse(group % self.relations, self.relations)
+        low, high = base.of_slot(group // self.relations, relation)
         changed = bisect_ranges(base.time, low, high, earliest)
         # Facts of the base that are not before all later ones: their ordinals change.
         row, position = expand_ranges(changed, high)
-        wrong = SlotOrdinals(relation[row], position - low[row], base.time[position])
+        wrong = relation[row], position - low[row], base.time[position]
         member, step = torch.cat([row, member]), torch.cat([base.time[position], step])
         rank = torch.argsort(step, stable=True)
         rank = rank[torch.argsort(member[rank], stable=True)]
         member, step = member[rank], step[rank]
         ordinal = torch.arange(len(member), device=self.device)
         ordinal += (changed - low)[member] - torch.searchsorted(member, member)
-        return [
-            (1, base.ordinals()),
-            (1, SlotOrdinals(relation[member], ordinal, step)),
-            (-1, wrong),
-        ]
+        right = relation[member], ordinal, step
+        return [(1, base.ordinals()), (1, self._few(*right)), (-1, self._few(*wrong))]
+
+    def _few(self, relation: Tensor, ordinal: Tensor, step: Tensor) -> SlotOrdinals:
+        room = int(ordinal.max()) + 1 if len(ordinal) else 1
+        columns = by_cell(relation * room + ordinal, step)
+        return SlotOrdinals(*columns, room, self.relations, self.relations)
 
     def facts_before(self, relation: Tensor, time: Tensor) -> Tensor:
         """(Q,) number of facts of a relation before a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import Appended, append
+from metatkgr.data.orders import DECAYS
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
@@ -48,6 +50,28 @@ def check_facts(ours: Facts, theirs: Facts) -> None:
     assert (ours.calendar, ours.name) == (theirs.calendar, theirs.name)
 
 
+def look_ups(
+    index: TemporalIndex, entity: torch.Tensor, relation: torch.Tensor, time: torch.Tensor
+) -> Iterator[torch.Tensor]:
+    """What an index says of entities, relations and times."""
+    yield index.first_step_of(entity)
+    yield index.last_step_of(entity, time)
+    usage = index.slots.usage(entity, relation, time, DECAYS)
+    yield from (usage.count, usage.last, *usage.decayed)
+    yield from index.slots.count_ranks(relation, time, usage.count)
+    yield from index.slots.recent(relation, time, 3)
+    yield index.neighbours.degree(entity, time)
+    yield from index.neighbours.expand(entity, time, 2)
+    for along in (relation, None):
+        links = index.pairs.latest_links(entity, along, time, 3)
+        yield from (getattr(links, name) for name in ("row", "relation", "target", "first", "last"))
+    slot = entity * index.relations + relation
+    for target in range(index.entities):
+        yield index.pairs.last_step(slot, torch.full_like(slot, target), time)
+    found = torch.stack(index.pairs.distinct(), 1).tolist()
+    yield torch.tensor(sorted(found))
+
+
 def check_index(folder: Path) -> None:
     """The index of a folder answers as one that is made of its facts in memory."""
     store = FactFolder(folder)
@@ -67,6 +91,11 @@ def check_index(folder: Path) -> None:
             ours.before(entity, time, window), theirs.before(entity, time, window), strict=True
         ):
             assert torch.equal(a, b)
+    relation = torch.arange(len(entity)) % ours.relations
+    for a, b in zip(
+        *(list(look_ups(index, entity, relation, time)) for index in (ours, theirs)), strict=True
+    ):
+        assert torch.allclose(a, b) if a.is_floating_point() else torch.equal(a, b)
     for name, kind in SAMPLERS.items():
         found = [
             kind(index, NOBODY, budget=4, generator=torch.Generator().manual_seed(1)).sample(

@@ -224,7 +224,7 @@ def test_who_opens_it_while_it_grows_finds_a_whole_folder(folder: Path, tmp_path
             seen.add(len(facts))
             facts.check()
             assert links is not None
-            assert len(links.key) == 2 * links.facts
+            assert len(links.columns["key"]) == 2 * links.facts
             assert links.facts <= len(facts)
             assert facts.steps == store.steps
             assert int(max(facts.subject.max(), facts.object.max())) == len(facts.entities) - 1
@@ -246,9 +246,12 @@ def test_what_the_index_and_the_order_do_not_cover_is_little(folder: Path, tmp_p
         ):
             assert 8 * (count - covers) <= count
         kept += after.index == before.index
-        check_index(folder)
+        if day % 6 == 0:
+            check_index(folder)
     assert 15 < kept < 30, "it is written anew now and then"
-    assert len(list(folder.iterdir())) < 20, "what was replaced is gone"
+    ours = FactFolder(folder).manifest.files()
+    assert ours <= {path.name for path in folder.iterdir()}
+    assert len(list(folder.iterdir())) <= len(ours) + 1, "what was replaced is gone"
     compact(folder)
     after = FactFolder(folder).manifest
     assert after.index is not None
@@ -263,7 +266,7 @@ def test_what_the_index_and_the_order_do_not_cover_is_little(folder: Path, tmp_p
         ('"columns": 0', '"columns": 9'),
         ('"count": 3', '"count": 2'),
         ('"facts": 3', '"facts": 4'),
-        ('"version": 3', '"version": 2'),
+        ('"version": 4', '"version": 3'),
         ('"appends"', '"other"'),
         ('"index": {', '"index": [], "other": {'),
         ('"covers": 3', '"covers": 4'),

@@ -18,6 +18,8 @@ from metatkgr.data.engine import Engine
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import ingest
+from metatkgr.data.manifest import INDEX
+from metatkgr.data.orders import DECAYS
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.graph.index import TemporalIndex
@@ -130,7 +132,7 @@ def test_what_fails_while_duckdb_reads_is_raised_as_it_is(tmp_path: Path) -> Non
 
 
 @given(facts=graphs(), rows=st.integers(1, 30))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_links_are_those_of_the_index_in_memory(
     facts: Facts, rows: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -142,22 +144,40 @@ def test_the_links_are_those_of_the_index_in_memory(
     folder = FactFolder(place / "facts")
     ours, theirs = folder.links(), TemporalIndex.of(VisibleFacts.of(replace(folder.facts())))
     assert ours is not None
-    for name in ("key", "relation", "target", "start"):
-        assert np.array_equal(getattr(ours, name), getattr(theirs.by_time, name)), name
+    (layer,) = theirs._layers
+    pairs, ordinals = layer.pairs, layer.usage.ordinals()
+    expected = {name: getattr(layer.by_time, name) for name in ("key", "relation", "target")}
+    expected |= {"start": layer.by_time.start, "link": pairs.link, "link_start": pairs._start}
+    expected |= {"link_time": pairs.time, "usage_time": layer.usage.time}
+    expected |= dict(zip(("slot_order", "slot_first"), pairs.since_by_slot, strict=True))
+    expected |= dict(zip(("entity_order", "entity_first"), pairs.since_by_entity, strict=True))
+    expected |= {f"usage_sum_{decay:.0f}": layer.usage.sums(decay) for decay in DECAYS}
+    near, slots = layer.neighbours, layer.slots
+    expected |= {"neighbour_start": near.start, "neighbour": near.target}
+    expected |= {"neighbour_first": near.first, "neighbour_order": near.by_target}
+    expected |= {"filler_start": slots.start, "filler_time": slots.time}
+    expected |= {"filler_object": slots.object, "filler_subject": slots.subject}
+    expected |= {"ordinal_cell": ordinals._cell, "ordinal_start": ordinals._start}
+    expected |= {"ordinal_time": ordinals._time}
+    assert set(expected) == set(INDEX)
+    for name, column in expected.items():
+        if name.startswith("usage_sum"):
+            assert np.allclose(ours.columns[name], column), name
+        else:
+            assert np.array_equal(ours.columns[name], column), name
+            assert ours.columns[name].dtype == column.numpy().dtype, name
     assert (ours.entities, ours.relations, ours.steps, ours.facts) == (
         theirs.entities,
         theirs.relations,
         theirs.steps,
         len(folder),
     )
-    kinds = {name: getattr(ours, name).dtype.name for name in ("key", "relation", "target")}
-    assert kinds == {"key": "int64", "relation": "int32", "target": "int32"}
 
 
 def test_a_key_that_does_not_fit_leaves_the_folder_without_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metatkgr.data.growth._LARGEST_KEY", 8)
+    monkeypatch.setattr("metatkgr.data.index_writer._LARGEST_KEY", 8)
     (tmp_path / "a.csv").write_text("s,r,o,t\na,r,b,1\nb,r,c,7\n")
     ingest([tmp_path / "a.csv"], tmp_path / "facts")
     assert FactFolder(tmp_path / "facts").links() is None
@@ -171,7 +191,7 @@ def test_the_links_of_a_folder_are_read_where_they_lie(tmp_path: Path) -> None:
     assert stored is not None
     order = TimeOrder.mapped(stored, stored.relations, torch.device("cpu"))
     for name in ("key", "relation", "target", "start"):
-        column = getattr(stored, name)
+        column = stored.columns[name]
         assert not column.flags.owndata
         assert getattr(order, name).data_ptr() == column.ctypes.data
     # Where relations have come since, inverse ones have other numbers: these are a copy.

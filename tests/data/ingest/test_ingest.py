@@ -195,8 +195,8 @@ def test_a_damaged_folder_is_refused(damage: str, tmp_path: Path) -> None:
     elif damage == "about":
         about.write_text("{")
     else:
-        about.write_text(about.read_text().replace('"version": 3', '"version": 1'))
-    with pytest.raises(DataError, match=r"damaged|cannot read|version 1"):
+        about.write_text(about.read_text().replace('"version": 4', '"version": 3'))
+    with pytest.raises(DataError, match=r"damaged|cannot read|version 3"):
         FactFolder(out)
 
 

@@ -1,0 +1,273 @@
+"""The last part of ``data.ingest``: the links of all facts in every order that is looked up in.
+
+DuckDB sorts them by entity and time. The orders that go by entity are made of what comes from it,
+some entities at a time and all links of each; an entity with more links than that is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from metatkgr.data import orders
+from metatkgr.data.columns import Column, ColumnWriter, TableWriter
+from metatkgr.data.engine import Engine, Table
+from metatkgr.data.facts import IntArray
+from metatkgr.data.manifest import COLUMNS, INDEX, Links, Manifest, numbered
+
+__all__ = ["write_index"]
+
+_LARGEST_KEY = 2**63 - 1
+_BLOCKS = 4
+"""So many times what comes from DuckDB at a time are ordered at once."""
+_NEIGHBOURS = ("neighbour", "neighbour_first", "neighbour_order")
+_FILLERS = ("filler_object", "filler_subject", "filler_time")
+_POSITIONS = ("link_start", "slot_order", "entity_order", "neighbour_order")
+_WIDE = (
+    *("key", "start", "link", "neighbour_start", "filler_start"),
+    *("ordinal_cell", "ordinal_start"),
+)
+
+
+def write_index(engine: Engine, folder: Path, manifest: Manifest, number: int) -> Links | None:
+    """Write the links of all facts in all orders; nothing where they are there already.
+
+    D links of N facts, P distinct ones (source, relation, target), E entities, 2R directed
+    relations (r + R against a fact's direction). Where something begins is one value more.
+
+    ==============================  ==============================================================
+    ``key relation target``         (D,) by ``key = source * steps + time``, then as they came,
+                                    where ``steps`` is one more than there are; a fact of an
+                                    entity with itself is one link, in its own direction
+    ``start``                       (E + 1,) where the links of each entity begin there
+    ``link``                        (P,) ``(source * 2R + relation) * E + target``, ascending
+    ``link_start``, ``link_time``   (P + 1,) where the (2N,) times of each begin; ascending
+    ``slot_order``, ``slot_first``  (P,) positions of links by (source, relation, first time), and
+                                    that time
+    ``entity_order, entity_first``  (P,) the same by (source, first time)
+    ``usage_time``                  (2N,) times by (source, relation, time)
+    ``usage_sum_*``                 decayed counts at every eighth of them
+    ``neighbour neighbour_first``   entities linked at all, by (source, first time, id)
+    ``neighbour_start``             (E + 1,) where those of each source begin
+    ``neighbour_order``             their positions by (source, id)
+    ``filler_*``                    (N,) objects, subjects and times of facts by (relation, time)
+    ``filler_start``                (R + 1,) where those of each relation begin
+    ``ordinal_*``                   (2N,) times by cell and time; cells are ``relation * 2N +
+                                    ordinal``: how many facts before had the same filler
+    ==============================  ==============================================================
+
+    Args:
+        engine: to sort them.
+        folder: of facts.
+        manifest: what of the files counts.
+        number: of the append.
+
+    Returns:
+        The index; None where its keys do not fit into 63 bits.
+    """
+    if manifest.index is not None and manifest.index.covers == manifest.facts:
+        return manifest.index
+    entities, relations = manifest.entities.count, 2 * manifest.relations.count
+    steps = manifest.steps + 1  # one stays free, so that "after the last link" is a time of its own
+    if max(entities * steps, entities * relations * entities) > _LARGEST_KEY:
+        return None
+    part = Links(number, manifest.facts, entities, relations, steps)
+    with _IndexWriter(folder, part, engine) as index:
+        facts = _blocks(folder, manifest, engine.rows)
+        for key, relation, target in engine.links(index.links_of(facts)):
+            index.add_links(key, relation, target)
+        index.finish_links()
+        for cell, time in engine.times(index.times()):
+            index.add_times(cell, time)
+        index.add_fillers(_blocks(folder, manifest, 8 * engine.rows))
+    return part
+
+
+def _blocks(folder: Path, manifest: Manifest, rows: int) -> Iterator[list[IntArray]]:
+    """Subjects, relations, objects and steps of all facts that a manifest counts."""
+    names = (numbered(f"{name}.safetensors", manifest.columns) for name in COLUMNS)
+    columns = [Column(folder / name, length=manifest.facts) for name in names]
+    for low in range(0, manifest.facts, rows):
+        yield [column.read(low, low + rows).astype(np.int64) for column in columns]
+
+
+class _IndexWriter:
+    """The columns of an index, while they are written.
+
+    Args:
+        folder: where they go.
+        part: what they are of.
+        engine: says how much is in memory at a time, and where what is not is put meanwhile.
+    """
+
+    def __init__(self, folder: Path, part: Links, engine: Engine) -> None:
+        self.folder, self.part, self.rows, self.work = folder, part, engine.rows, engine.work
+        self._stack = ExitStack()
+        self._columns = {name: self._open(name) for name in INDEX if name not in _FILLERS}
+        self._times = [
+            self._stack.enter_context(ColumnWriter(self.work / name, dtype))
+            for name, dtype in (("cells", np.int64), ("times", np.int32))
+        ]
+        self._held: list[list[npt.NDArray[Any]]] = []
+        self._most = _BLOCKS * self.rows
+        self._start = np.zeros(part.entities + 1, np.int64)
+        self._degree = np.zeros(part.entities + 1, np.int64)
+        self._kinds = np.zeros(part.relations // 2 + 1, np.int64)
+        self._cell = -1
+
+    def _open(self, name: str) -> ColumnWriter:
+        dtype: npt.DTypeLike = np.int32
+        if name.startswith("usage_sum"):
+            dtype = np.float32
+        elif name in _WIDE or (name in _POSITIONS and 2 * self.part.covers >= 2**31):
+            dtype = np.int64
+        path = self.folder / self.part.file(name)
+        return self._stack.enter_context(ColumnWriter(path, dtype, sync=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def _add(self, name: str, values: Tensor | npt.NDArray[Any], offset: int = 0) -> None:
+        values = values.numpy() if isinstance(values, Tensor) else values
+        self._columns[name].append(values + offset if offset else values)
+
+    def links_of(self, blocks: Iterable[list[IntArray]]) -> Iterator[Table]:
+        """The links of facts, for the engine; those of each entity and relation are counted."""
+        row, relations, steps = 0, self.part.relations // 2, self.part.steps
+        for subject, relation, other, time in blocks:
+            source = np.stack([subject, other], axis=1).reshape(-1)
+            target = np.stack([other, subject], axis=1).reshape(-1)
+            directed = np.stack([relation, relation + relations], axis=1).reshape(-1)
+            once = np.ones(len(source), bool)
+            once[1::2] = subject != other
+            key = source * steps + np.repeat(time, 2)
+            _count(self._start, source[once])
+            _count(self._kinds, relation)
+            number = np.arange(row, row + len(source))
+            row += len(source)
+            yield {
+                "key": key[once],
+                "relation": directed[once],
+                "target": target[once],
+                "row": number[once],
+            }
+
+    def add_links(self, *columns: npt.NDArray[Any]) -> None:
+        """Take keys, relations and targets of links in the order of the keys."""
+        for name, column in zip(("key", "relation", "target"), columns, strict=True):
+            self._add(name, column)
+        self._held.append(list(columns))
+        if sum(len(key) for key, _, _ in self._held) >= self._most:
+            key, relation, target = self._gathered()
+            # All links of the last source may not be there yet.
+            cut = int(np.searchsorted(key, key[-1] // self.part.steps * self.part.steps))
+            self._held = [[key[cut:], relation[cut:], target[cut:]]]
+            self._most = max(_BLOCKS * self.rows, 2 * (len(key) - cut))
+            if cut:
+                self._write_block(key[:cut], relation[:cut], target[:cut])
+
+    def _gathered(self) -> list[npt.NDArray[Any]]:
+        return [np.concatenate(column) for column in zip(*self._held, strict=True)]
+
+    def finish_links(self) -> None:
+        """All links have been taken."""
+        self._write_block(*self._gathered())
+        self._held.clear()
+        self._add("start", np.cumsum(self._start))
+        self._add("neighbour_start", np.cumsum(self._degree))
+        self._add("filler_start", np.cumsum(self._kinds))
+        self._add("link_start", np.array([2 * self.part.covers]))
+
+    def _write_block(self, *columns: npt.NDArray[Any]) -> None:
+        """All orders that go by source, of the links of some sources."""
+        entities, relations = self.part.entities, self.part.relations
+        key, relation, target = (torch.from_numpy(column) for column in columns)
+        source = key // self.part.steps
+        time = key - source * self.part.steps
+        both = torch.nonzero(source == target).squeeze(1)  # seen from both ends here
+        source, target, time = (torch.cat([c, c[both]]) for c in (source, target, time))
+        relation = torch.cat([relation, relation[both] + relations // 2])
+        link = orders.pack((source, entities), (relation, relations), (target, entities))
+        link, begin, time = orders.distinct_links(link, time)
+        known, before = self._columns["link"].length, self._columns["link_time"].length
+        first = time[begin[:-1]]
+        self._add("link", link)
+        self._add("link_start", begin[:-1], before)
+        self._add("link_time", time)
+        for name, room in (("slot", entities), ("entity", entities * relations)):
+            order, began = orders.by_beginning(link // room, first)
+            self._add(f"{name}_order", order, known)
+            self._add(f"{name}_first", began)
+        slot = torch.repeat_interleave(link // entities, begin.diff())
+        time = orders.times_of_slots(slot, time)
+        self._add("usage_time", time)
+        for decay in orders.DECAYS:
+            self._add(f"usage_sum_{decay:.0f}", orders.running_sums(time, slot, decay, before))
+        self._times[0].append(orders.cells(slot, relations, 2 * self.part.covers).numpy())
+        self._times[1].append(time.numpy())
+        source, *rows = orders.neighbour_rows(*orders.neighbours(link, first, entities, relations))
+        pairs = self._columns["neighbour"].length
+        for name, column, offset in zip(_NEIGHBOURS, rows, (0, 0, pairs), strict=True):
+            self._add(name, column, offset)
+        _count(self._degree, source.numpy())
+
+    def times(self) -> Iterator[Table]:
+        """Cells and times, for the engine."""
+        for column in self._times:
+            column.close()
+        cell, time = (Column(self.work / name) for name in ("cells", "times"))
+        for low in range(0, len(cell), self.rows):
+            high = low + self.rows
+            yield {"cell": cell.read(low, high), "time": time.read(low, high)}
+
+    def add_times(self, cell: npt.NDArray[Any], time: npt.NDArray[Any]) -> None:
+        """Take cells and times in order."""
+        new = np.flatnonzero(np.diff(cell, prepend=self._cell))
+        self._add("ordinal_cell", cell[new])
+        self._add("ordinal_start", new, self._columns["ordinal_time"].length)
+        self._add("ordinal_time", time)
+        self._cell = int(cell[-1])
+
+    def add_fillers(self, blocks: Iterable[list[IntArray]]) -> None:
+        """Put facts where those of their relations belong."""
+        self._add("ordinal_start", np.array([2 * self.part.covers]))
+        place = np.cumsum(self._kinds)[:-1]
+        sizes: dict[str, tuple[int, npt.DTypeLike]] = {"column": (self.part.covers, np.int32)}
+        writers = [
+            self._stack.enter_context(TableWriter(self.folder / self.part.file(name), sizes, {}))
+            for name in _FILLERS
+        ]
+        for subject, relation, other, time in blocks:
+            order = np.argsort(relation, kind="stable")
+            kinds, first = np.unique(relation[order], return_index=True)
+            runs = list(pairwise([*first.tolist(), len(order)]))
+            for writer, column in zip(writers, (other, subject, time), strict=True):
+                ordered = column[order]
+                for kind, (low, high) in zip(kinds.tolist(), runs, strict=True):
+                    writer.write("column", int(place[kind]), ordered[low:high])
+            place[kinds] += np.diff([*first, len(order)])
+
+
+def _count(start: IntArray, values: npt.NDArray[Any]) -> None:
+    """Raise ``start[v + 1]`` by the number of values that are v."""
+    if len(values):
+        low = int(values.min())
+        count = np.bincount(values - low)
+        start[low + 1 : low + 1 + len(count)] += count
