@@ -81,7 +81,9 @@ def _ask(
     said: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        return parts.pop(0) if parts else {"type": "http.disconnect"}
+        if not parts:
+            await asyncio.Event().wait()  # the client stays, and says no more
+        return parts.pop(0)
 
     async def send(message: dict[str, Any]) -> None:
         said.append(message)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import json
+import resource
+import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from faults.soak import resident
 from faults.test_disk_full import no_file_beyond
-from local_service import client_of, started
+from local_service import Command, client_of, listening, started
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving import service as service_module
 from metatkgr.serving.app import create_app
-from metatkgr.serving.limits import ServiceSettings
+from metatkgr.serving.limits import Limits, ServiceSettings
 
 
 @pytest.fixture
@@ -88,3 +96,176 @@ def test_a_locked_store_shows_in_health_soon_however_many_writers_wait(
         writer.join()
     assert statuses == [200] * 20
     assert status_of(client) == (200, "")
+
+
+def test_hints_are_sought_only_for_the_rows_that_are_told(
+    client: TestClient, world: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sought = []
+
+    def nearest(name: str, known: object) -> list[str]:
+        sought.append(name)
+        return []
+
+    monkeypatch.setattr("metatkgr.forecasting.incoming.nearest", nearest)
+    facts = [fact_of(world, "Nova") | {"relation": f"unheard of {n}"} for n in range(1000)]
+    answer = client.post("/facts", json={"facts": facts})
+    assert answer.status_code == 400
+    assert sought == [f"unheard of {n}" for n in range(20)]
+
+
+def test_bodies_hold_a_bounded_room_together_and_small_ones_get_through(
+    world: Facts, store: Path
+) -> None:
+    limits = Limits(body_bytes=1 << 20, bodies_bytes=3 << 20)
+    app = create_app(started(world, store), ServiceSettings(limits=limits))
+    megabyte = b" " * ((1 << 20) - 100)
+    body = json.dumps(fact_of(world, "Nova")).encode()
+
+    async def post(*parts: bytes, never_ends: bool = True) -> int:
+        """The status of a request whose body comes in parts; 0 where there is no answer yet."""
+        messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        messages[-1]["more_body"] = never_ends
+        status = 0
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop(0)
+            await asyncio.sleep(60)
+
+        async def send(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/facts", "headers": headers,
+                 "query_string": b"", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+        with suppress(TimeoutError):
+            await asyncio.wait_for(app(scope, receive, send), 3)
+        return status
+
+    async def attack() -> tuple[list[int], int]:
+        big = [asyncio.ensure_future(post(megabyte)) for _ in range(12)]
+        await asyncio.sleep(0.2)
+        small = await post(body[:20], body[20:], never_ends=False)
+        return list(await asyncio.gather(*big)), small
+
+    async def afterwards() -> int:
+        await asyncio.gather(*(post(megabyte) for _ in range(3)))
+        return await post(b" " * 200_000 + body, never_ends=False)
+
+    statuses, small = asyncio.run(attack())
+    assert sorted(statuses) == [0] * 3 + [503] * 9
+    assert small == 200
+    assert asyncio.run(afterwards()) == 200, "the room of those who have gone is free again"
+
+
+@contextmanager
+def more_files(count: int) -> Iterator[None]:
+    """Within it, this process may have so many files open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"only {hard} files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def half_open(url: str, count: int) -> list[socket.socket]:
+    """Connections on which half a header was sent."""
+    host, port = url.removeprefix("http://").split(":")
+    opened = []
+    for _ in range(count):
+        one = socket.create_connection((host, int(port)), timeout=10)
+        one.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ")
+        opened.append(one)
+    return opened
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has ended a connection."""
+    connection.settimeout(0)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def answers(connection: http.client.HTTPConnection, path: str = "/health/live") -> bool:
+    """Whether a request on a connection is answered well."""
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status == 200
+
+
+def test_half_a_header_has_its_time_and_many_of_them_give_way(world: Facts, store: Path) -> None:
+    limits = Limits(header_seconds=3, connections=40, connections_each=30)
+    settings = ServiceSettings(port=0, limits=limits)
+    with listening(create_app(started(world, store), settings), settings) as url:
+        kept = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+        assert answers(kept)
+        begin = time.monotonic()
+        some = half_open(url, 60)
+        later = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+        assert answers(later)
+        closed = [is_closed(one) for one in some]
+        assert closed == [True] * 32 + [False] * 28, "the oldest give way, not who asked properly"
+        assert answers(kept)
+        while not all(map(is_closed, some)):
+            assert time.monotonic() - begin < 15, "a header that never ends has no time limit"
+            time.sleep(0.1)
+        assert answers(kept)
+        assert answers(later)
+        # A byte now and then does not make it last longer, nor does an earlier good request.
+        kept.sock.sendall(b"GET /health/live HTTP/1.1\r\nX: ")
+        begin = time.monotonic()
+        while not is_closed(kept.sock):
+            assert time.monotonic() - begin < 10
+            with suppress(OSError):
+                kept.sock.sendall(b"x")
+            time.sleep(0.1)
+
+
+def test_under_1100_half_open_connections_and_300_unfinished_bodies_questions_are_answered(
+    world: Facts, tmp_path: Path
+) -> None:
+    options = ("world:3000:1", "--model", "paths", "--store", tmp_path / "s", "--no-quality")
+    with Command(*options, folder=tmp_path) as service, more_files(3000):
+        asked = json.dumps({"entity": world.entities[0], "explain": True})
+        kind = {"Content-Type": "application/json"}
+
+        def ask() -> None:
+            connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=10)
+            begin = time.monotonic()
+            assert answers(connection, "/health")
+            connection.request("POST", "/predict", asked, kind)
+            assert connection.getresponse().status == 200
+            connection.close()
+            waited.append(time.monotonic() - begin)
+
+        waited: list[float] = []
+        ask()
+        idle = resident(service.process.pid)
+        held = half_open(service.url, 1100)
+        ask()
+        start = b"POST /facts HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        part = b'Content-Length: 4000000\r\n\r\n{"facts": [' + b" " * 1_000_000
+        host, port = service.url.removeprefix("http://").split(":")
+        for _ in range(300):
+            one = socket.create_connection((host, int(port)), timeout=10)
+            with suppress(OSError):
+                one.sendall(start + part)
+            held.append(one)
+        ask()
+        assert resident(service.process.pid) < 1.5 * idle + (64 << 20)
+        assert max(waited[1:]) < 5, "on a machine that is busy with other things"
+        for one in held:
+            one.close()
+        service.process.terminate()
+        assert service.wait() == 0
+        assert len(service.said) < 10_000, "the log does not grow with what an attacker sends"

@@ -87,11 +87,19 @@ def _row(row: Any, number: int) -> Row:
     return row[0], row[1], row[2], row[3]
 
 
-def checked_relation(value: Any, relations: Vocabulary) -> int:
-    """Id of a relation; an unknown one is refused, because no model has learned it."""
+def checked_relation(value: Any, relations: Vocabulary, *, hints: bool = True) -> int:
+    """Id of a relation; an unknown one is refused, because no model has learned it.
+
+    Args:
+        value: its name.
+        relations: that are known.
+        hints: say which it is like, which takes a while.
+    """
     name = checked_name(value, "relation")
     if name in relations:
         return relations.id(name)
+    if not hints:
+        raise DataError("unknown relation")
     close = nearest(name, [*relations.names, *relations.labels.values()])
     hint = (
         f"did you mean {' or '.join(repr(c) for c in close)}?"
@@ -163,7 +171,8 @@ def checked_rows(
             good.append(
                 (
                     checked_name(subject, "subject"),
-                    checked_relation(relation, relations),
+                    # Who sends a thousand unknown relations is not worth a thousand searches.
+                    checked_relation(relation, relations, hints=total < FIRST),
                     checked_name(object_, "object"),
                     checked_step(time, calendar, steps),
                 )

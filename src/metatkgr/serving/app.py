@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, Query, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from metatkgr.forecasting.explain import Observed
 from metatkgr.serving import schemas
+from metatkgr.serving.batches import Batches
 from metatkgr.serving.errors import handle_errors, methods_of
-from metatkgr.serving.limits import LimitsMiddleware, Metrics, ServiceSettings
+from metatkgr.serving.limits import LimitsMiddleware, ServiceSettings
+from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
 from metatkgr.version import __version__
@@ -44,6 +47,7 @@ Text = Annotated[
     schemas.Name,
     Query(description="Part of a name; misspelt ones are found too.", examples=["tar"]),
 ]
+Answer = TypeVar("Answer")
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 
 
@@ -62,6 +66,7 @@ def create_app(
         if quality is not None:
             quality.start()
         yield
+        batches.stop()
         if quality is not None:
             await run_in_threadpool(quality.stop)
         await run_in_threadpool(service.stop)
@@ -79,19 +84,12 @@ def create_app(
     handle_errors(app)
     metrics = Metrics(service)
     forecaster = service.forecaster
+    batches = Batches(service.answer)
 
     @app.post("/predict", responses=_errors(404, 408, 413, 415), dependencies=secured)
-    def predict(query: schemas.PredictIn) -> schemas.ForecastsOut:
+    async def predict(query: schemas.PredictIn, request: Request) -> schemas.ForecastsOut:
         """Rank what comes next for an entity."""
-        forecasts = forecaster.predict(
-            query.entity,
-            query.relation,
-            at=query.at,
-            side=query.side,
-            top=query.top,
-            horizon=query.horizon,
-            explain=query.explain,
-        )
+        forecasts = await _unless_gone(request, batches.ask(query))
         return schemas.ForecastsOut.model_validate(forecasts.to_json())
 
     @app.post("/explain", responses=_errors(404, 408, 413, 415), dependencies=secured)
@@ -185,6 +183,25 @@ def create_app(
         LimitsMiddleware, settings=settings, metrics=metrics, paths=list(methods), posts=posts
     )
     return app
+
+
+async def _unless_gone(request: Request, answer: Coroutine[Any, Any, Answer]) -> Answer:
+    """An answer, which is not waited for any more when the client has gone."""
+    asked = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            raise ClientDisconnect
+        return asked.result()
+    finally:
+        asked.cancel()
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _add_page(app: FastAPI) -> None:

@@ -8,29 +8,27 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import os
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.serving.errors import answer
+from metatkgr.serving.metrics import Metrics
 from metatkgr.settings import Range, Settings
-from metatkgr.version import __version__
 
-if TYPE_CHECKING:
-    from metatkgr.serving.service import Service
-
-__all__ = ["Limits", "LimitsMiddleware", "Metrics", "ServiceSettings", "is_loopback", "read_token"]
+__all__ = ["Limits", "LimitsMiddleware", "ServiceSettings", "is_loopback", "read_token"]
 
 _SHORTEST_TOKEN = 16
+_SMALL_BODY = 1 << 16
+"""Bytes that every body may have, however full the room for bodies is."""
 _OPEN = frozenset({"/", "/health", "/health/live", "/favicon.ico"})
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _POLICY = (
@@ -44,7 +42,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,10 @@ class Limits(Settings):
     """Largest body of a request."""
     body_seconds: Annotated[float, Range(above=0)] = 30.0
     """Longest time a body may take to arrive."""
+    bodies_bytes: Annotated[int, Range(1)] = 64 << 20
+    """What all bodies that are being read or worked on may hold together, but for 64 kB each."""
+    answer_seconds: Annotated[float, Range(above=0)] = 30.0
+    """Longest time an answer may take once the whole request has arrived."""
     header_seconds: Annotated[float, Range(above=0)] = 10.0
     """Longest time the header of a request may take to arrive."""
     idle_seconds: Annotated[float, Range(1)] = 30.0
@@ -121,55 +122,6 @@ def read_token(path: Path) -> str:
     return token
 
 
-class Metrics:
-    """Counters of one service; a registry of its own, so that several can live in one process."""
-
-    def __init__(self, service: Service) -> None:
-        self._registry = CollectorRegistry()
-        labels = ("method", "path", "status")
-        self._requests = Counter(
-            "metatkgr_requests", "Requests answered.", labels, registry=self._registry
-        )
-        self._seconds = Histogram(
-            "metatkgr_request_seconds",
-            "Time to answer.",
-            ("path",),
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        self.busy = Gauge(
-            "metatkgr_requests_in_progress", "Requests worked on now.", registry=self._registry
-        )
-        info = Gauge(
-            "metatkgr_info",
-            "What is served, and by which process; each counts for itself.",
-            ("version", "model", "process"),
-            registry=self._registry,
-        )
-        info.labels(__version__, service.model, str(os.getpid())).set(1)
-        observed = Gauge(
-            "metatkgr_observed_facts",
-            "Facts of the store that were new to the graph.",
-            registry=self._registry,
-        )
-        observed.set_function(lambda: service.observed)
-        refused = Gauge(
-            "metatkgr_refused_facts",
-            "Facts of the store that do not fit the graph.",
-            registry=self._registry,
-        )
-        refused.set_function(lambda: service.refused)
-
-    def count(self, method: str, path: str, status: int, seconds: float) -> None:
-        """One request was answered."""
-        self._requests.labels(method, path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
-
-    def text(self) -> bytes:
-        """Everything, as Prometheus reads it."""
-        return generate_latest(self._registry)
-
-
 class LimitsMiddleware:
     """ASGI middleware: token, host, body size, content type, concurrency, headers, metrics.
 
@@ -196,6 +148,7 @@ class LimitsMiddleware:
         self._paths = frozenset(paths)
         self._posts = frozenset(posts)
         self._busy = 0
+        self._bodies = _Room(self._limits.bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -224,26 +177,43 @@ class LimitsMiddleware:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)
         if refusal is None and self._has_body(scope):
-            body = await self._body(receive)
-            if isinstance(body, Response):
-                refusal = body
-            else:
-                receive = _replay(body, receive)
+            with _Share(self._bodies) as share:
+                body = await self._body(receive, share)
+                if isinstance(body, Response):
+                    refusal = body
+                else:
+                    await self._work(scope, _replay(body, receive), send)
+                    return
         if refusal is not None:
             await refusal(scope, receive, send)
             return
+        await self._work(scope, receive, send)
+
+    async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in _OPEN or scope["path"].startswith("/page/"):
             await self._app(scope, receive, send)
             return
         if self._busy >= self._limits.concurrency:
             message = f"{self._busy} requests are being worked on, no more are taken"
-            busy = answer(503, "busy", message, "try again", {"Retry-After": "1"})
-            await busy(scope, receive, send)
+            await _busy(message)(scope, receive, send)
             return
         self._busy += 1
         self._metrics.busy.set(self._busy)
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            async with asyncio.timeout(self._limits.answer_seconds):
+                await self._app(scope, receive, sending)
+        except TimeoutError:
+            if not begun:
+                await _busy("the answer took too long")(scope, receive, send)
+        except ClientDisconnect:
+            pass  # there is nobody to tell
         finally:
             self._busy -= 1
             self._metrics.busy.set(self._busy)
@@ -288,7 +258,7 @@ class LimitsMiddleware:
             {"Connection": "close"},
         )
 
-    async def _body(self, receive: Receive) -> bytes | Response:
+    async def _body(self, receive: Receive, share: _Share) -> bytes | Response:
         """The whole body, or why not."""
         parts: list[bytes] = []
         size = 0
@@ -302,11 +272,47 @@ class LimitsMiddleware:
                     size += len(parts[-1])
                     if size > self._limits.body_bytes:
                         return self._too_large()
+                    if not share.holds(size):
+                        return _busy("other bodies are being read", {"Connection": "close"})
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
             close = {"Connection": "close"}
             return answer(408, "too_slow", "the body took too long to arrive", "", close)
+
+
+class _Room:
+    """Bytes that bodies may take together."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+
+
+class _Share:
+    """What one body holds of the room for all, counted as it arrives, until its request is done."""
+
+    def __init__(self, room: _Room) -> None:
+        self._room = room
+        self._held = 0
+
+    def holds(self, size: int) -> bool:
+        """Whether there is room for a body that has grown to so many bytes."""
+        more = max(0, size - _SMALL_BODY) - self._held
+        if more > self._room.free:
+            return False
+        self._room.free -= more
+        self._held += more
+        return True
+
+    def __enter__(self) -> _Share:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._room.free += self._held
+
+
+def _busy(message: str, headers: dict[str, str] | None = None) -> Response:
+    return answer(503, "busy", message, "try again", {"Retry-After": "1", **(headers or {})})
 
 
 def _host(header: str) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.forecasting.explain import FactView, Match, Observed
+from metatkgr.forecasting.explain import FactView, Forecasts, Match, Observed
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_rows
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.serving.limits import Limits
-from metatkgr.serving.schemas import GraphOut, RelationOut
+from metatkgr.serving.schemas import GraphOut, PredictIn, RelationOut
 
 __all__ = ["Service"]
 
@@ -110,6 +110,16 @@ class Service:
         if probe.is_alive():
             return f"the store of facts has not answered for {probe.age():.0f} s"
         return "the store of facts does not take writes" if probe.failed else ""
+
+    def answer(self, questions: Sequence[PredictIn]) -> list[Forecasts | MetaTKGRError]:
+        """An answer or an error for each of some questions."""
+        return [self._answer(question) for question in questions]
+
+    def _answer(self, question: PredictIn) -> Forecasts | MetaTKGRError:
+        try:
+            return self.forecaster.predict(**dict(question))
+        except MetaTKGRError as error:
+            return error
 
     def add(self, facts: Iterable[Sequence[str | int]]) -> Observed:
         """Keep facts and observe them: on disk, and part of every later answer."""

@@ -1,0 +1,162 @@
+"""Questions that wait are answered together, and nobody is worked for who has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_service import app_of, listening, started
+from metatkgr.data.facts import Facts
+from metatkgr.errors import DataError
+from metatkgr.serving.app import create_app
+from metatkgr.serving.batches import Batches
+from metatkgr.serving.limits import Limits, ServiceSettings
+from metatkgr.serving.schemas import PredictIn
+
+
+class Slow:
+    """Answers a question with itself, once it may."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, questions: Sequence[PredictIn]) -> list[Any]:
+        self.batches.append([question.entity for question in questions])
+        self.inside.set()
+        assert self.go_on.wait(10)
+        bad = DataError("no")
+        return [bad if question.entity == "bad" else question.entity for question in questions]
+
+
+def question(entity: str, explain: bool = False) -> PredictIn:
+    return PredictIn(entity=entity, explain=explain)
+
+
+def test_who_comes_while_others_are_answered_is_answered_with_all_who_wait() -> None:
+    slow = Slow()
+
+    async def ask() -> list[Any]:
+        batches = Batches(slow)
+        first = asyncio.ensure_future(batches.ask(question("first")))
+        await asyncio.to_thread(slow.inside.wait, 10)
+        names = ("a", "bad", "b", "gone", "c")
+        others = [asyncio.ensure_future(batches.ask(question(name))) for name in names]
+        explained = [asyncio.ensure_future(batches.ask(question(str(n), True))) for n in range(9)]
+        await asyncio.sleep(0)
+        others[3].cancel()
+        slow.go_on.set()
+        answers = await asyncio.gather(first, *others, *explained, return_exceptions=True)
+        batches.stop()
+        return answers
+
+    answers = asyncio.run(ask())
+    assert slow.batches[0] == ["first"]
+    assert ["a", "bad", "b", "c"] in slow.batches[1:3], "in one batch, without who has gone"
+    assert [str(n) for n in range(8)] in slow.batches[1:3], "those with reasons apart, fewer"
+    assert slow.batches[-1] == ["8"]
+    assert answers[:2] == ["first", "a"]
+    assert isinstance(answers[2], DataError)
+    assert isinstance(answers[4], asyncio.CancelledError)
+
+
+def test_a_batch_that_fails_is_an_error_for_each_and_not_the_end() -> None:
+    fails = True
+
+    def answer(questions: Sequence[PredictIn]) -> list[Any]:
+        if fails:
+            raise RuntimeError("inside")
+        return [question.entity for question in questions]
+
+    async def ask() -> object:
+        nonlocal fails
+        batches = Batches(answer)
+        with pytest.raises(RuntimeError):
+            await batches.ask(question("a"))
+        fails = False
+        return await batches.ask(question("b"))
+
+    assert asyncio.run(ask()) == "b"
+
+
+def test_answers_of_a_batch_are_those_of_single_questions(world: Facts, tmp_path: Path) -> None:
+    service = started(world, tmp_path / "facts.sqlite")
+    names = [*world.entities[:3], "nobody"]
+    questions = [
+        PredictIn(entity=name, relation=relation, explain=explain)
+        for name in names
+        for relation in (None, world.relations[0])
+        for explain in (False, True)
+    ]
+    together = service.answer(questions)
+    for asked, answer in zip(questions, together, strict=True):
+        if asked.entity == "nobody":
+            assert isinstance(answer, Exception)
+        else:
+            assert answer == service.forecaster.predict(**dict(asked))
+    service.stop()
+
+
+def post(url: str, asked: object) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+    body = json.dumps(asked)
+    connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+    return connection
+
+
+def test_a_question_whose_client_has_gone_or_whose_time_is_over_is_dropped(
+    world: Facts, tmp_path: Path
+) -> None:
+    service = started(world, tmp_path / "facts.sqlite")
+    slow, whole = Slow(), service.answer
+
+    def answer(questions: Sequence[PredictIn]) -> list[Any]:
+        slow(questions)
+        return whole(questions)
+
+    service.answer = answer  # type: ignore[method-assign]
+    settings = ServiceSettings(port=0, limits=Limits(answer_seconds=1.0))
+    names = world.entities
+    with listening(create_app(service, settings), settings) as url:
+        held = post(url, {"entity": names[0]})
+        assert slow.inside.wait(10)
+        gone, late = post(url, {"entity": names[1]}), post(url, {"entity": names[2]})
+        time.sleep(0.3)
+        gone.close()
+        for connection in (held, late):
+            said = connection.getresponse()
+            assert (said.status, "took too long" in said.read().decode()) == (503, True)
+        slow.go_on.set()
+        again = post(url, {"entity": names[3]})
+        assert again.getresponse().status == 200
+        for connection in (held, late, again):
+            connection.close()
+    assert slow.batches == [[names[0]], [names[3]]]
+
+
+def test_questions_of_many_clients_over_http_are_answered_rightly(
+    world: Facts, tmp_path: Path
+) -> None:
+    with listening(app_of(world, tmp_path / "facts.sqlite")) as url:
+        answers: dict[str, str] = {}
+
+        def ask(name: str) -> None:
+            connection = post(url, {"entity": name, "top": 1})
+            answers[name] = json.loads(connection.getresponse().read())["query"]["entity"]
+            connection.close()
+
+        names = world.entities[:24]
+        threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == {name: name for name in names}
