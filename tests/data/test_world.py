@@ -14,15 +14,9 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Periods
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import WorldSettings, simulate
+from metatkgr.data.world.kinds import CAREERS, KINDS
 from metatkgr.data.world.names import entity_names
-from metatkgr.data.world.plan import (
-    ENDORSES,
-    KINDS,
-    PLAYER,
-    PLAYS_FOR,
-    SLOT_KINDS,
-    Plan,
-)
+from metatkgr.data.world.plan import ENDORSES, PLAYER, PLAYS_FOR, Plan
 from metatkgr.data.world.simulation import world_settings_from_metadata, write_world
 from metatkgr.errors import DataError, SettingsError
 
@@ -39,11 +33,11 @@ def test_the_world_has_exactly_as_many_facts_as_asked_for(world: Facts) -> None:
 
 
 def test_every_fact_joins_entities_of_the_right_kinds(world: Facts) -> None:
-    kind = world.law.kind
-    for relation, (subject, object_) in enumerate(SLOT_KINDS):
+    types = world.law.type_of
+    for relation, (subject, object_) in enumerate(CAREERS.slot_types):
         rows = world.relation == relation
-        assert (kind[world.subject[rows]] == subject).all()
-        assert (kind[world.object[rows]] == object_).all()
+        assert (types[world.subject[rows]] == subject).all()
+        assert (types[world.object[rows]] == object_).all()
 
 
 def test_entities_are_numbered_by_birth_and_all_of_them_appear(world: Facts) -> None:
@@ -59,8 +53,9 @@ def test_names_are_readable_and_unique(world: Facts) -> None:
 
 def test_names_stay_unique_beyond_their_combinations_and_across_kinds() -> None:
     numbers = np.arange(80_000)
-    names = np.concatenate([entity_names(kind, numbers) for kind in range(len(KINDS))])
-    assert len(np.unique(names)) == len(names)
+    for kind in KINDS.values():
+        names = np.concatenate([entity_names(type_.naming, numbers) for type_ in kind.types])
+        assert len(np.unique(names)) == len(names)
 
 
 def test_a_step_is_a_week_and_the_default_world_has_about_two_hundred(world: Facts) -> None:
@@ -239,4 +234,4 @@ def test_a_world_is_not_written_to_an_unknown_kind_of_file_or_an_impossible_plac
 
 def test_the_number_of_living_players_does_not_grow_with_the_number_ever_born(world: Facts) -> None:
     state = world.law.before(world.steps)
-    assert len(state.player_id) < np.count_nonzero(world.law.kind == PLAYER) / 2
+    assert len(state.player_id) < np.count_nonzero(world.law.type_of == PLAYER) / 2

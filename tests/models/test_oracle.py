@@ -12,7 +12,8 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import WorldSettings, simulate
-from metatkgr.data.world.law import Law, fact_chances
+from metatkgr.data.world.kinds import CAREERS
+from metatkgr.data.world.law import Law
 from metatkgr.data.world.plan import (
     CLUB,
     COMPETES_IN,
@@ -24,9 +25,7 @@ from metatkgr.data.world.plan import (
     LEAGUE_CHANGE,
     LEAGUE_NEWS,
     PLAYS_FOR,
-    RELATIONS,
     SCORES_AGAINST,
-    SLOT_KINDS,
     SPONSOR_CHANGE,
     SPONSOR_NEWS,
     SPONSORS,
@@ -34,15 +33,15 @@ from metatkgr.data.world.plan import (
     Plan,
     report_chance,
 )
-from metatkgr.data.world.state import CAREER, LEAVERS, World, streams_of
-from metatkgr.data.world.step import advance
+from metatkgr.data.world.state import CAREER, LEAVERS, streams_of
+from metatkgr.data.world.step import Careers
 from metatkgr.errors import DataError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models.base import create
 from metatkgr.models.oracle import Oracle
 from metatkgr.models.rules import Recurrency
 
-R = len(RELATIONS)
+R = len(CAREERS.relations)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def tasks(world: Facts) -> Tasks:
 def everything(law: Law, steps: range, relation: int) -> Queries:
     """Questions about all entities of the relation's kind at all ``steps``."""
     inverse, base = divmod(relation, R)
-    entity = np.flatnonzero(law.kind == SLOT_KINDS[base][1 if inverse else 0])
+    entity = np.flatnonzero(law.type_of == CAREERS.slot_types[base][1 if inverse else 0])
     count = len(steps)
     return Queries(
         np.tile(entity, count),
@@ -82,16 +81,16 @@ def happened(facts: Facts, queries: Queries) -> np.ndarray:
 @pytest.mark.parametrize("step", [0, 55, 125])
 def test_chances_are_the_frequencies_of_many_draws_from_the_same_state(step: int) -> None:
     settings = WorldSettings(facts=2_000, moves=0.3)
-    state = World(Plan.of(settings))
+    state = Careers(Plan.of(settings))
     while state.step < step:
-        advance(state)
+        state.advance()
     total = state.plan.entities_before(step + 1)
     draws = 1_200
     seen = np.zeros((R, total, total))
     for seed in range(draws):
         again = state.copy()
         again.streams = streams_of(1_000 + seed)
-        facts = advance(again)
+        facts = again.advance()
         np.add.at(seen, (facts.relation, facts.subject, facts.object), 1)
     law = Law(settings, total, last_step=step)
     for relation in range(R):
@@ -131,7 +130,7 @@ def test_a_move_is_as_likely_as_a_literal_count_says(world: Facts) -> None:
     state = world.law.before(120)
     settings = world.law.settings
     players = np.arange(0, len(state.player_id), 17)
-    chance = fact_chances(state, PLAYS_FOR, players, np.arange(len(state.club_id)))
+    chance = state.chances(PLAYS_FOR, players, np.arange(len(state.club_id)))
     for row, player in zip(chance, players, strict=True):
         own = state.career[player, 0]
         near = [c for c in range(len(row)) if state.league[c] == state.league[own]]
@@ -168,9 +167,9 @@ def test_the_chances_of_all_answers_add_up_to_the_chance_that_anything_is_told(
         ),
     }
     for relation, (subjects, objects, total) in expected.items():
-        chance = fact_chances(state, relation, subjects, objects).sum(axis=1)
+        chance = state.chances(relation, subjects, objects).sum(axis=1)
         np.testing.assert_allclose(chance, np.broadcast_to(total, chance.shape))
-    by_club = fact_chances(state, SPONSORS, sponsors, clubs).sum(axis=0)
+    by_club = state.chances(SPONSORS, sponsors, clubs).sum(axis=0)
     np.testing.assert_allclose(by_club, report_chance(SPONSOR_CHANGE, SPONSOR_NEWS))
 
 
@@ -193,7 +192,7 @@ def test_probabilities_sum_to_one_for_every_question_even_an_impossible_one(
     odd = Queries(np.array([league, last, last]), np.array([0, 0, 2 * R - 1]), np.array([50, 3, 9]))
     probability = law.probabilities(odd)
     np.testing.assert_allclose(probability.sum(axis=1), 1)
-    assert (probability[0, law.kind != CLUB] == 0).all()
+    assert (probability[0, law.type_of != CLUB] == 0).all()
 
 
 def test_no_other_scoring_of_the_true_answers_is_likelier(tasks: Tasks, world: Facts) -> None:
@@ -263,7 +262,7 @@ def test_questions_after_the_end_are_answered_from_the_last_state(world: Facts) 
 def test_the_law_can_be_made_again_for_a_vocabulary_in_another_order(world: Facts) -> None:
     shuffled = np.random.default_rng(1).permutation(len(world.entities))
     names = Vocabulary(world.entities[i] for i in shuffled)
-    relations = Vocabulary(reversed(RELATIONS))
+    relations = Vocabulary(reversed(CAREERS.relations))
     law = Law(world.law.settings, names, relations, last_step=world.steps - 1)
     queries = everything(world.law, range(70, 71), R + 0)
     place = np.argsort(shuffled)

@@ -24,6 +24,7 @@ app = typer.Typer(
 def list_datasets(json_out: options.JsonOut = None) -> None:
     """List the datasets of the catalogue and where they are on this machine."""
     from metatkgr.data import catalog, sources
+    from metatkgr.data.world.kinds import CAREERS, KINDS
 
     rows = []
     for name, entry in catalog.entries().items():
@@ -36,14 +37,10 @@ def list_datasets(json_out: options.JsonOut = None) -> None:
                 "folder": None if folder is None else str(folder),
             }
         )
-    rows.append(
-        {
-            "name": sources.WORLD,
-            "about": "simulated leagues, clubs, players and sponsors",
-            "home": None,
-            "folder": None,
-        }
-    )
+    for kind in KINDS.values():
+        name = sources.WORLD if kind is CAREERS else f"{sources.WORLD}:{kind.name}"
+        about = f"simulated: {kind.about}"
+        rows.append({"name": name, "about": about, "home": None, "folder": None})
     console = console_for(json_out)
     table = plain_table("Datasets", ["name"], [])
     for column in ("what it is", "where it is"):
@@ -51,7 +48,7 @@ def list_datasets(json_out: options.JsonOut = None) -> None:
     for row in rows:
         place = row["folder"] or (
             "made when asked for"
-            if row["name"] == sources.WORLD
+            if row["home"] is None
             else f"not here; 'metatkgr data fetch {row['name']}' gets it"
         )
         table.add_row(row["name"], row["about"], place)
@@ -125,6 +122,9 @@ def plot(
 def simulate(
     out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .tsv.")],
     facts: Annotated[int, typer.Option(help="How many facts, at least 200.")] = 20_000,
+    kind: Annotated[
+        str, typer.Option(help="What happens in it: the kinds that 'data list' tells of.")
+    ] = "careers",
     seed: options.Seed = 0,
     json_out: options.JsonOut = None,
 ) -> None:
@@ -136,7 +136,7 @@ def simulate(
     from metatkgr.data.world import WorldSettings
     from metatkgr.data.world.simulation import write_world
 
-    settings = WorldSettings(facts=facts, seed=seed)
+    settings = WorldSettings(facts=facts, seed=seed, kind=kind)
     with tqdm(total=facts, unit="facts", unit_scale=True, disable=None, file=sys.stderr) as bar:
 
         def progress(count: int) -> None:
@@ -145,9 +145,9 @@ def simulate(
         summary = write_world(out, settings, progress)
     console_for(json_out).print(
         f"{summary.path}: {summary.facts:,} facts of {summary.entities:,} entities over "
-        f"{summary.steps:,} weeks, {summary.bytes:,} bytes, in {summary.seconds:.1f} s"
+        f"{summary.steps:,} steps, {summary.bytes:,} bytes, in {summary.seconds:.1f} s"
     )
-    emit_json(json_out, asdict(summary) | {"path": str(summary.path), "seed": seed})
+    emit_json(json_out, asdict(summary) | {"path": str(summary.path), "seed": seed, "kind": kind})
 
 
 app.command("ingest")(ingest)

@@ -38,9 +38,9 @@ __all__ = [
 Data = Annotated[
     str,
     typer.Argument(
-        help="A dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' (the simulated one; "
-        "'world:FACTS' and 'world:FACTS:SEED' choose its size and seed), or a path to a file or "
-        "folder of facts.",
+        help="A dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' (a simulated one; "
+        "'world:KIND', 'world:FACTS' and 'world:KIND:FACTS:SEED' choose its kind, size and seed), "
+        "or a path to a file or folder of facts.",
         show_default=False,
     ),
 ]
@@ -49,8 +49,9 @@ RunOrData = Annotated[
     typer.Argument(
         metavar="RUN_OR_DATA",
         help="The folder of a run; or data, from which a model without training answers at once: a "
-        "dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' (the simulated one; "
-        "'world:FACTS:SEED' chooses its size and seed), or a path to a file or folder of facts.",
+        "dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' (a simulated one; "
+        "'world:KIND:FACTS:SEED' chooses its kind, size and seed), or a path to a file or folder "
+        "of facts.",
         show_default=False,
     ),
 ]

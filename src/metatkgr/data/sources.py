@@ -14,11 +14,11 @@ from metatkgr.errors import DataError, SettingsError, UnknownNameError
 __all__ = ["WORLD", "load", "load_with_report"]
 
 WORLD = "world"
-"""The name of the simulated world; 'world:FACTS:SEED' chooses its size and seed."""
+"""The name of the simulated worlds; 'world:KIND:FACTS:SEED' chooses kind, size and seed."""
 
 
 def load(data: str, **reading: Any) -> Facts:
-    """Facts by catalogue name, 'world[:FACTS[:SEED]]', or path.
+    """Facts by catalogue name, 'world[:KIND][:FACTS[:SEED]]', or path.
 
     Args:
         data: what to load.
@@ -66,23 +66,32 @@ def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
 def _world(data: str) -> Facts:
     from metatkgr.data.world import simulate
 
-    numbers = data.split(":")[1:]
-    if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
-        raise SettingsError(f"a world is named world, world:FACTS or world:FACTS:SEED, not {data}")
-    facts, seed = (*map(int, numbers), None, None)[:2]
-    return simulate(facts=facts, seed=seed)
+    words = data.split(":")[1:]
+    kind = words.pop(0).lower() if words and not words[0].isdecimal() else None
+    if len(words) > 2 or not all(word.isdecimal() for word in words):
+        raise SettingsError(
+            f"a world is named world[:KIND][:FACTS[:SEED]], as in world:trade:5000, not {data}"
+        )
+    facts, seed = (*map(int, words), None, None)[:2]
+    return simulate(facts=facts, seed=seed, kind=kind)
 
 
 def _with_law(facts: Facts, path: Path) -> Facts:
     """Facts of a world that was written to Parquet get their law back; others stay as they are."""
     if path.suffix.lower() != ".parquet":
         return facts
+    from metatkgr.data.calendar import Calendar
+    from metatkgr.data.world.kinds import KINDS
     from metatkgr.data.world.law import Law
     from metatkgr.data.world.simulation import world_settings_from_metadata
 
     settings = world_settings_from_metadata(path)
+    if settings is None:
+        return facts
     # Only the whole world, read in its own steps, is the one the law speaks of.
-    if settings is None or settings.facts != len(facts):
+    kind = KINDS[settings.kind]
+    own = [Calendar(unit, kind.origin, kind.stride) for unit in (kind.unit, "step")]
+    if settings.facts != len(facts) or facts.calendar not in own:  # years are plain numbers
         return facts
     law = Law(settings, facts.entities, facts.relations, last_step=facts.steps - 1)
     return replace(facts, law=law)

@@ -1,19 +1,20 @@
 """Readable, invented, unique names for the entities of the simulated world.
 
-A name is composed of syllables and depends only on the entity's kind and its number within that
-kind, so that it can be written again from the numbers alone. Every syllable but the last of a word
+A name is composed of syllables and depends only on the entity's type and its number within that
+type, so that it can be written again from the numbers alone. Every syllable but the last of a word
 has a fixed length within its set, hence two different choices never spell the same word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 
 import numpy as np
 import numpy.typing as npt
 
 from metatkgr.data.facts import IntArray
-from metatkgr.data.world.plan import CLUB, KINDS, LEAGUE, PLAYER, SPONSOR
+from metatkgr.data.world.kinds import EntityType
 
 __all__ = ["entity_names", "names_of"]
 
@@ -45,7 +46,6 @@ _PLACE_END = _set(
     "mark stad burg field haven ville port grad mouth bridge dorf heim "
     "minster wald holm ridge vale court marsh ness brook cliff moor gate"
 )
-_CLUB = _set("FC_{} SV_{} {}_United {}_Rovers Sporting_{} {}_Athletic {}_Town AC_{}")
 _FIRM = _set(
     "Nor Bel Vex Lum Cal Dor Syn Ter Arc Hex Orb Pol Ket Ris Sol Tan "
     "Umb Ven Wav Xen Yul Zep Alt Bar Cir Del Ech Fer Gal Hyp Ign Jov"
@@ -54,7 +54,6 @@ _FIRM_END = _set("vane cor tech line max dyne sys lux tron gen form ware plex no
 _SECTOR = _set(
     "Energy Holdings Motors Foods Insurance Air Telecom Bank Brewing Logistics Games Steel"
 )
-_LEAGUE = _set("{}_League {}_Premier_Division {}_Championship {}_Superliga")
 
 
 def _digits(number: IntArray, sizes: list[int]) -> tuple[list[IntArray], IntArray]:
@@ -98,43 +97,49 @@ def _fill(patterns: Names, choice: IntArray, word: Names) -> Names:
     return np.char.add(np.char.add(before[choice], word), after[choice])
 
 
-def entity_names(kind: int, number: IntArray) -> Names:
-    """Names of the ``number``-th entities of one kind.
+def entity_names(naming: str, number: IntArray) -> Names:
+    """Names of the ``number``-th entities of one type.
 
     Args:
-        kind: one of ``world_plan``'s kinds.
-        number: (N,) position among the entities of that kind, from 0.
+        naming: of the type (see ``EntityType``).
+        number: (N,) position among the entities of that type, from 0.
 
     Returns:
-        (N,) array of str; different numbers and different kinds have different names.
+        (N,) array of str; different numbers and different namings have different names.
     """
-    if kind == PLAYER:
+    if naming == "person":
         sets = [_GIVEN, _GIVEN_END, _FAMILY, _MIDDLE, _FAMILY_END]
         choices, again = _digits(number, [len(s) for s in sets])
         given = np.char.add(_word(choices[:2], *sets[:2]), " ")
         names = np.char.add(given, _word(choices[2:], *sets[2:]))
-    elif kind in (CLUB, LEAGUE):
-        patterns = _CLUB if kind == CLUB else _LEAGUE
-        sets = [patterns, _PLACE, _MIDDLE, _PLACE_END]
-        choices, again = _digits(number, [len(s) for s in sets])
-        names = _fill(patterns, choices[0], _word(choices[1:], *sets[1:]))
-    elif kind == SPONSOR:
+    elif naming == "firm":
         sets = [_SECTOR, _FIRM, _MIDDLE, _FIRM_END]
         choices, again = _digits(number, [len(s) for s in sets])
         firm = np.char.add(_word(choices[1:], *sets[1:]), " ")
         names = np.char.add(firm, _SECTOR[choices[0]])
     else:
-        raise ValueError(f"no kind of entity is numbered {kind}")
+        patterns = _set(naming)
+        sets = [patterns, _PLACE, _MIDDLE, _PLACE_END]
+        choices, again = _digits(number, [len(s) for s in sets])
+        names = _fill(patterns, choices[0], _word(choices[1:], *sets[1:]))
     if again.any():
         ordinal = np.char.add(" ", (again + 1).astype(str))
         names = np.where(again > 0, np.char.add(names, ordinal), names)
     return names
 
 
-def names_of(kind: IntArray, number: IntArray) -> npt.NDArray[np.object_]:
-    """(N,) names, as Python strings, of entities of mixed kinds (see ``Plan.numbering``)."""
-    names = np.empty(len(kind), object)
-    for one in range(len(KINDS)):
-        rows = kind == one
-        names[rows] = entity_names(one, number[rows])
+def names_of(
+    types: Sequence[EntityType], of: IntArray, number: IntArray
+) -> npt.NDArray[np.object_]:
+    """(N,) names, as Python strings, of entities of mixed types (see ``Plan.numbering``).
+
+    Args:
+        types: of the world.
+        of: (N,) type of each entity.
+        number: (N,) position among the entities of its type.
+    """
+    names = np.empty(len(of), object)
+    for at, type_ in enumerate(types):
+        rows = of == at
+        names[rows] = entity_names(type_.naming, number[rows])
     return names

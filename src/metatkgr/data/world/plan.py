@@ -1,4 +1,4 @@
-"""The frame of the simulated world: its settings, its fixed rates, and who is born when.
+"""The frame of a simulated world: its settings, its fixed rates, and who is born when.
 
 Everything here is decided before the first die is cast: it is part of the law.
 """
@@ -11,19 +11,17 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from metatkgr.data.facts import IntArray
-from metatkgr.errors import SettingsError
+from metatkgr.data.world.kinds import CAREERS, KINDS, Kind, Tie
+from metatkgr.errors import SettingsError, UnknownNameError
 
 __all__ = [
     "CLUB",
     "COMPETES_IN",
     "ENDORSES",
-    "KINDS",
     "LEAGUE",
     "PLAYER",
     "PLAYS_FOR",
-    "RELATIONS",
     "SCORES_AGAINST",
-    "SLOT_KINDS",
     "SPONSOR",
     "SPONSORS",
     "Plan",
@@ -31,19 +29,14 @@ __all__ = [
     "report_chance",
 ]
 
-KINDS = ("league", "club", "sponsor", "player")
+# What ``careers`` calls its types and relations, and its fixed rates.
 LEAGUE, CLUB, SPONSOR, PLAYER = range(4)
-
-RELATIONS = ("plays for", "competes in", "sponsors", "scores against", "endorses")
 PLAYS_FOR, COMPETES_IN, SPONSORS, SCORES_AGAINST, ENDORSES = range(5)
-SLOT_KINDS = ((PLAYER, CLUB), (CLUB, LEAGUE), (SPONSOR, CLUB), (PLAYER, CLUB), (PLAYER, SPONSOR))
-"""For each relation the kinds of its subjects and of its objects."""
 
 # Chances per step. An unchanged tie is reported again with a chance of its own; a new tie always.
 ACTIVITY = np.array([0.10, 0.25, 0.60])
 """How often a substitute, a regular and a star are seen playing."""
 ACTIVITY_SHARE = np.array([0.5, 0.3, 0.2])
-RETIREMENT = 1 / 60
 GOALS = 0.25
 """``scores against``, as a multiple of a player's activity."""
 LEAGUE_CHANGE, LEAGUE_NEWS = 0.004, 0.10
@@ -56,13 +49,11 @@ CLUB_SPONSOR = 0.6
 STRAY = 0.1
 """How often a move that follows nobody leads anywhere, not into the player's own league."""
 
-# Populations per unit of scale: at the start, and how many join over the planned time (of players,
-# who retire: over 200 steps).
-_START = {CLUB: 24.0, SPONSOR: 10.0, PLAYER: 130.0}
-_JOIN = {CLUB: 26.0, SPONSOR: 20.0, PLAYER: 640.0}
-_LEAGUES = 6.0
-_LEAST = {LEAGUE: 2, CLUB: 4, SPONSOR: 2, PLAYER: 8}
-_LEAST_JOIN = {CLUB: 4, SPONSOR: 4, PLAYER: 40}
+# How active a subject of a tie is, as a multiple of the tie's tempo.
+PACE = np.array([0.4, 1.0, 2.4])
+PACE_SHARE = np.array([0.5, 0.3, 0.2])
+EARLY = 0.02
+"""By how much a late tie's tempo is lower before its time."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +70,8 @@ class WorldSettings:
     """Share of moves (and of new sponsorships) along a shared neighbour, the rest is noise."""
     shift: float = 0.7
     """Share of the planned time after which ``endorses`` becomes common."""
+    kind: str = CAREERS.name
+    """What happens in it, one of ``KINDS``; the three settings above are those of 'careers'."""
 
     def __post_init__(self) -> None:
         for name in ("facts", "seed"):
@@ -89,14 +82,18 @@ class WorldSettings:
             raise SettingsError(f"a world needs at least 200 facts, not {self.facts}")
         if self.seed < 0:
             raise SettingsError(f"a world's seed must not be negative, but is {self.seed}")
+        if self.kind not in KINDS:
+            raise UnknownNameError("kind of world", str(self.kind), KINDS)
         for name in ("moves", "follow", "shift"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise SettingsError(
                     f"a world's {name} must lie between 0 and 1, not {getattr(self, name)}"
                 )
+            if self.kind != CAREERS.name and getattr(self, name) != getattr(type(self), name):
+                raise SettingsError(f"{name} is a setting of careers, not of a {self.kind} world")
 
-    def as_dict(self) -> dict[str, int | float]:
-        """The settings by name, as plain numbers."""
+    def as_dict(self) -> dict[str, int | float | str]:
+        """The settings by name, as plain values."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -104,8 +101,8 @@ class WorldSettings:
 class Plan:
     """How large a world is, how long it is meant to last, and how many are born at each step.
 
-    Entities are numbered in the order of their birth: before step 0 all leagues and the first
-    clubs, sponsors and players; then, step by step, its new clubs, sponsors and players.
+    Entities are numbered in the order of their birth: those of the beginning, type by type; then,
+    step by step, its newcomers, type by type.
     """
 
     settings: WorldSettings
@@ -118,7 +115,8 @@ class Plan:
     @lru_cache(maxsize=16)
     def of(cls, settings: WorldSettings) -> Plan:
         """Choose length and scale so that the expected number of facts is ``settings.facts``."""
-        steps = max(round(200 * (settings.facts / 20_000) ** 0.2), 10)
+        planned = KINDS[settings.kind].steps
+        steps = max(round(planned * (settings.facts / 20_000) ** 0.2), 10)
         least = cls(settings, steps, 0.0).expected_facts()
         if least >= settings.facts:
             return cls(settings, max(int(steps * settings.facts / least), 10), 0.0)
@@ -132,47 +130,51 @@ class Plan:
         return cls(settings, steps, high)
 
     @cached_property
+    def kind(self) -> Kind:
+        """What happens in the world."""
+        return KINDS[self.settings.kind]
+
+    @cached_property
     def leagues(self) -> int:
         """Number of leagues, the same at all times."""
-        return max(_LEAST[LEAGUE], round(_LEAGUES * self.scale))
+        return self.total(LEAGUE, 0)
 
-    def total(self, kind: int, step: int) -> int:
-        """Number of entities of ``kind`` born before ``step`` (those of the beginning included)."""
-        if kind == LEAGUE:
-            return self.leagues
-        start = max(_LEAST[kind], round(_START[kind] * self.scale))
+    def total(self, type_: int, step: int) -> int:
+        """Number of entities of a type born before ``step`` (those of the beginning included)."""
+        of = self.kind.types[type_]
+        start = max(of.least, round(of.start * self.scale))
         # Births speed up slowly, so that every period has its newcomers.
         share = (0.8 * step + 0.2 * step * step / self.steps) / self.steps
-        join = _JOIN[kind] * self.scale * (self.steps / 200 if kind == PLAYER else 1)
-        return start + int(max(join, _LEAST_JOIN[kind]) * share)
+        join = of.join * self.scale * (self.steps / 200 if of.retires else 1)
+        return start + int(max(join, of.least_join) * share)
 
-    def born(self, kind: int, step: int) -> int:
-        """Number of entities of ``kind`` that make their first appearance at ``step``."""
-        return self.total(kind, step + 1) - self.total(kind, step)
+    def born(self, type_: int, step: int) -> int:
+        """Number of entities of a type that make their first appearance at ``step``."""
+        return self.total(type_, step + 1) - self.total(type_, step)
 
     def entities_before(self, step: int) -> int:
         """Number of all entities born before ``step``; the next one has this number as its id."""
-        return sum(self.total(kind, step) for kind in range(len(KINDS)))
+        return sum(self.total(type_, step) for type_ in range(len(self.kind.types)))
 
     def numbering(self, first: int, last: int) -> tuple[IntArray, IntArray]:
-        """Kind and number within the kind of the entities born at steps ``first`` to ``last``.
+        """Type and number within the type of the entities born at steps ``first`` to ``last``.
 
         Args:
             first: first step; -1 for the entities of the beginning.
             last: last step, inclusive.
 
         Returns:
-            kind, number: one entry for each entity, in the order of ids.
+            type, number: one entry for each entity, in the order of ids.
         """
-        kinds: list[IntArray] = []
+        types: list[IntArray] = []
         numbers: list[IntArray] = []
         for step in range(first, last + 1):
-            for kind in range(len(KINDS)):
-                low = 0 if step < 0 else self.total(kind, step)
-                high = self.total(kind, step + 1)
-                kinds.append(np.full(high - low, kind, np.int64))
+            for type_ in range(len(self.kind.types)):
+                low = 0 if step < 0 else self.total(type_, step)
+                high = self.total(type_, step + 1)
+                types.append(np.full(high - low, type_, np.int64))
                 numbers.append(np.arange(low, high, dtype=np.int64))
-        return np.concatenate(kinds), np.concatenate(numbers)
+        return np.concatenate(types), np.concatenate(numbers)
 
     def signing(self, step: int) -> float:
         """Chance that a player without an endorsement signs one at ``step``."""
@@ -180,9 +182,12 @@ class Plan:
         return ENDORSEMENT_LATE if late else ENDORSEMENT_EARLY
 
     def expected_facts(self) -> float:
-        """Mean number of facts over the planned steps."""
+        """Mean number of facts over the planned steps; of ties, about."""
+        return self._facts_of_ties() if self.kind.ties else self._facts_of_careers()
+
+    def _facts_of_careers(self) -> float:
         activity = float(ACTIVITY @ ACTIVITY_SHARE)
-        moves = self.settings.moves
+        moves, retirement = self.settings.moves, self.kind.types[PLAYER].retires
         players, endorsing, facts = float(self.total(PLAYER, 0)), 0.0, 0.0
         for step in range(self.steps):
             sign = self.signing(step)
@@ -199,8 +204,42 @@ class Plan:
             facts += born + self.born(CLUB, step) + self.born(SPONSOR, step)
             facts += (players - endorsing) * sign
             facts += endorsing * report_chance(ENDORSEMENT_CHANGE, ENDORSEMENT_NEWS)
-            endorsing = (1 - RETIREMENT) * (endorsing + (players - endorsing) * sign)
-            players = (1 - RETIREMENT) * players + born
+            endorsing = (1 - retirement) * (endorsing + (players - endorsing) * sign)
+            players = (1 - retirement) * players + born
+        return facts
+
+    def early(self, tie: Tie, step: int) -> float:
+        """Factor of a tie's tempo at ``step``, for ties that become common only late."""
+        return EARLY if step < tie.late * self.steps else 1.0
+
+    def _facts_of_ties(self) -> float:
+        """Populations and kept ties, each as if all of a pace were alike."""
+        kind = self.kind
+        number = {type_.name: at for at, type_ in enumerate(kind.types)}
+        living = np.array([self.total(at, 0) for at in range(len(kind.types))], float)
+        facts = float(living.sum())
+        kept = np.zeros((len(kind.ties), len(PACE)))
+        for at, (first, as_object) in enumerate(kind.debuts):
+            share = living[at] / living[number[kind.ties[first].subject]] if as_object else 1.0
+            kept[first] += share
+        for step in range(self.steps):
+            born = np.array([self.born(at, step) for at in range(len(kind.types))])
+            facts += born.sum()
+            for at, tie in enumerate(kind.ties):
+                of = number[tie.subject]
+                rate = np.minimum(tie.tempo * PACE * self.early(tie, step), 1)
+                told = rate + kept[at] * (
+                    (tie.repeats is not None) * (1 - tie.end) * tie.renew
+                    + (tie.ends is not None) * tie.end
+                )
+                facts += living[of] * float(told @ PACE_SHARE) * (step > 0)
+                lasting = (1 - tie.end) * (1 - kind.types[number[tie.object]].retires)
+                kept[at] = np.minimum(kept[at] * lasting + rate, tie.keeps)
+                stay = living[of] * (1 - kind.types[of].retires)
+                debut = kind.debuts[of] == (at, False)
+                kept[at] = (kept[at] * stay + debut * born[of]) / (stay + born[of])
+            retire = np.array([type_.retires for type_ in kind.types])
+            living = living * (1 - retire) + born
         return facts
 
 

@@ -1,16 +1,14 @@
-"""A simulated world of leagues, clubs, players and sponsors, whose law is known.
+"""Simulated worlds, whose law is known: as facts in memory, or as a file of any size.
 
-For demonstrations and tests. Ties recur (a contract is reported again and again), players follow
-old team-mates and sponsors spread within a league (shared neighbours), ``endorses`` becomes common
-only late (the time shift), newcomers appear at every step, most with few facts, and some facts
-cannot be predicted at all. ``world.step`` says exactly what happens, ``world.law`` how likely.
-
-One step is a week; its date is a Monday.
+For demonstrations, tests and pretraining. In ``careers`` ties recur (a contract is reported again
+and again), players follow old team-mates and sponsors spread within a league (shared neighbours),
+``endorses`` becomes common only late (the time shift), newcomers appear at every step, most with
+few facts, and some facts cannot be predicted at all. ``world.step`` says exactly what happens and
+how likely; ``world.kinds`` describes the other kinds.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,19 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from metatkgr.data.calendar import date_to_raw
+from metatkgr.data.calendar import raw_to_label
 from metatkgr.data.facts import Facts, IntArray, Vocabulary
-from metatkgr.data.world.law import Law
+from metatkgr.data.world.kinds import CAREERS, KINDS
+from metatkgr.data.world.law import Law, begin
 from metatkgr.data.world.names import names_of
-from metatkgr.data.world.plan import RELATIONS, Plan, WorldSettings
-from metatkgr.data.world.state import Streams, World
-from metatkgr.data.world.step import StepFacts, advance
+from metatkgr.data.world.plan import Plan, WorldSettings
+from metatkgr.data.world.state import StepFacts, Streams
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.files import atomic_path
 
 __all__ = [
-    "FIRST_DAY",
-    "STEP_DAYS",
     "Law",
     "WorldSettings",
     "WorldSummary",
@@ -41,11 +37,6 @@ __all__ = [
     "world_settings_from_metadata",
     "write_world",
 ]
-
-
-FIRST_DAY = date_to_raw(dt.date(2015, 1, 5), "day")
-"""Raw day of step 0, a Monday."""
-STEP_DAYS = 7
 
 
 def narrate(settings: WorldSettings, streams: Streams | None = None) -> Iterator[StepFacts]:
@@ -57,10 +48,10 @@ def narrate(settings: WorldSettings, streams: Streams | None = None) -> Iterator
         settings: of the world.
         streams: the randomness of each step, where it is not that of the settings.
     """
-    world = World(Plan.of(settings), streams)
+    world = begin(Plan.of(settings), streams)
     left = settings.facts
     while left > 0:
-        facts = advance(world)
+        facts = world.advance()
         if len(facts) > left:
             facts = facts.take(left, world.streams(world.step - 1).spawn(1)[0])
         left -= len(facts)
@@ -68,39 +59,47 @@ def narrate(settings: WorldSettings, streams: Streams | None = None) -> Iterator
 
 
 def simulate(
-    settings: WorldSettings | None = None, *, facts: int | None = None, seed: int | None = None
+    settings: WorldSettings | None = None,
+    *,
+    facts: int | None = None,
+    seed: int | None = None,
+    kind: str | None = None,
 ) -> Facts:
     """A simulated world as facts, with its law.
 
     Args:
         settings: of the world; or, for the usual ones,
         facts: number of facts,
-        seed: seed of all randomness.
+        seed: seed of all randomness,
+        kind: what happens in it, one of ``KINDS``.
 
     Returns:
-        Facts called 'world' whose ``law`` is a :class:`Law`; entities numbered by birth.
+        Facts called 'world' (or 'world:KIND') whose ``law`` is a :class:`Law`; entities numbered by
+        birth.
     """
+    chosen: dict[str, Any] = {"facts": facts, "seed": seed, "kind": kind}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
     if settings is None:
-        given = {"facts": facts, "seed": seed}
-        settings = WorldSettings(**{k: v for k, v in given.items() if v is not None})
-    elif facts is not None or seed is not None:
-        raise TypeError("give simulate() either settings, or facts and seed")
+        settings = WorldSettings(**chosen)
+    elif chosen:
+        raise TypeError("give simulate() either settings, or facts, seed and kind")
     steps = list(narrate(settings))
     subject = np.concatenate([step.subject for step in steps])
     object_ = np.concatenate([step.object for step in steps])
     step = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
     entities = int(max(subject.max(), object_.max())) + 1
-    kind, number = Plan.of(settings).numbering(-1, len(steps) - 1)
-    names = names_of(kind[:entities], number[:entities])
+    plan = Plan.of(settings)
+    types, number = plan.numbering(-1, len(steps) - 1)
+    names = names_of(plan.kind.types, types[:entities], number[:entities])
     return Facts.build(
         subject,
         np.concatenate([step.relation for step in steps]),
         object_,
-        FIRST_DAY + STEP_DAYS * step,
+        plan.kind.origin + plan.kind.stride * step,
         entities=Vocabulary(names.tolist()),
-        relations=Vocabulary(RELATIONS),
-        unit="day",
-        name="world",
+        relations=Vocabulary(plan.kind.relations),
+        unit=plan.kind.unit,
+        name="world" if plan.kind is CAREERS else f"world:{plan.kind.name}",
         law=Law(settings, entities, last_step=len(steps) - 1),
     )
 
@@ -158,7 +157,7 @@ def write_world(
         path=path,
         facts=settings.facts,
         entities=table.entities,
-        relations=len(RELATIONS),
+        relations=len(KINDS[settings.kind].relations),
         steps=steps,
         bytes=path.stat().st_size,
         seconds=time.perf_counter() - begin,
@@ -188,6 +187,7 @@ def _write_steps(
     row_group: int,
 ) -> int:
     """Collect steps into row groups and write them; returns the number of steps."""
+    kind = KINDS[settings.kind]
     waiting: list[tuple[IntArray, IntArray, IntArray, IntArray]] = []
     count, step = 0, -1
 
@@ -201,8 +201,8 @@ def _write_steps(
         waiting.clear()
 
     for step, facts in enumerate(narrate(settings)):
-        day = np.full(len(facts), FIRST_DAY + STEP_DAYS * step)
-        waiting.append((facts.subject, facts.relation, facts.object, day))
+        raw = np.full(len(facts), kind.origin + kind.stride * step)
+        waiting.append((facts.subject, facts.relation, facts.object, raw))
         count += len(facts)
         if count >= row_group:
             write()
@@ -227,7 +227,9 @@ class _Table:
         self.entities = 0
         self.text = suffix != ".parquet"
         name = pa.string() if self.text else pa.dictionary(pa.int32(), pa.string())
-        columns = [("subject", name), ("relation", name), ("object", name), ("date", pa.date32())]
+        # A day is a date; a month or a year is written as a person writes it.
+        date = pa.date32() if self.plan.kind.unit == "day" else name
+        columns = [("subject", name), ("relation", name), ("object", name), ("date", date)]
         metadata = {_METADATA_KEY: json.dumps(settings.as_dict()).encode()}
         self.schema = pa.schema(columns, metadata=metadata)
         self.writer: Any
@@ -260,19 +262,25 @@ class _Table:
             self.sink.close()
 
     def write(self, facts: Sequence[IntArray], last_step: int) -> None:
-        """Write (N,) subjects, relations, objects and days of facts up to ``last_step``."""
-        subject, relation, other, day = facts
-        pa = self.pa
+        """Write (N,) subjects, relations, objects and raw times of facts up to ``last_step``."""
+        subject, relation, other, raw = facts
+        pa, kind = self.pa, self.plan.kind
         if last_step > self.named_to:
-            names = names_of(*self.plan.numbering(self.named_to + 1, last_step))
+            numbering = self.plan.numbering(self.named_to + 1, last_step)
+            names = names_of(kind.types, *numbering)
             self.names = pa.concat_arrays([self.names, pa.array(names, pa.string())])
             self.named_to = last_step
         self.entities = max(self.entities, int(subject.max()) + 1, int(other.max()) + 1)
+        if kind.unit == "day":
+            date = pa.array(raw.astype(np.int32), pa.int32()).cast(pa.date32())
+        else:
+            labels = [raw_to_label(at, kind.unit) for at in range(kind.origin, int(raw.max()) + 1)]
+            date = self._named(raw - kind.origin, pa.array(labels, pa.string()))
         columns = [
             self._named(subject, self.names),
-            self._named(relation, pa.array(RELATIONS, pa.string())),
+            self._named(relation, pa.array(kind.relations, pa.string())),
             self._named(other, self.names),
-            pa.array(day.astype(np.int32), pa.int32()).cast(pa.date32()),
+            date,
         ]
         # One call, one row group: a Parquet writer splits only beyond a million rows and more.
         self.writer.write_table(pa.Table.from_arrays(columns, schema=self.schema))

@@ -1,9 +1,12 @@
-"""The state of the simulated world before a step, and how the changes of a step enter it."""
+"""The state of a simulated world before a step: what every kind has, and that of ``careers``."""
 
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +17,11 @@ from metatkgr.data.world.plan import (
     ACTIVITY_SHARE,
     CLUB,
     PLAYER,
-    RETIREMENT,
     SPONSOR,
     Plan,
 )
 
-__all__ = ["CAREER", "LEAVERS", "Streams", "World", "streams_of"]
+__all__ = ["CAREER", "LEAVERS", "Clubs", "Debut", "State", "StepFacts", "Streams", "streams_of"]
 
 CAREER = 3
 """How many of his clubs, the present one first, a player looks back on."""
@@ -36,16 +38,95 @@ def streams_of(seed: int) -> Streams:
     return lambda step: np.random.default_rng([seed, step + 1])
 
 
-class World:
-    """The state before a step.
+@dataclass(frozen=True, eq=False)
+class StepFacts:
+    """What happened at one step."""
 
-    Clubs, sponsors and (active) players are named by their position in the arrays below; the
-    ``*_id`` arrays, ascending, give their entity ids. The ids of leagues are 0, 1, ….
+    subject: IntArray
+    relation: IntArray
+    object: IntArray
+    first: int
+    """The first so many rows introduce the step's new entities, in the order of their ids."""
+
+    def __len__(self) -> int:
+        return len(self.subject)
+
+    def take(self, count: int, rng: np.random.Generator) -> StepFacts:
+        """``count`` of the facts: the introductions first, then any others with equal chance."""
+        first = min(self.first, count)
+        others = self.first + rng.permutation(len(self) - self.first)[: count - first]
+        rows = np.concatenate([np.arange(first), np.sort(others)])
+        return StepFacts(self.subject[rows], self.relation[rows], self.object[rows], first)
+
+
+@dataclass(frozen=True, eq=False)
+class Debut:
+    """Newcomers of the next step whose first fact has a certain relation."""
+
+    ids: IntArray
+    """(N,) their entity ids."""
+    as_object: bool
+    """Whether they are the objects of these facts."""
+    partners: int
+    """Among how many the other end is drawn, all with equal chance."""
+
+
+class State(ABC):
+    """The state of a world before a step.
+
     A step replaces arrays and never writes into an old one, so a shallow copy is a snapshot.
     """
 
     step: int
     """The step that comes next."""
+
+    def __init__(self, plan: Plan, streams: Streams | None = None) -> None:
+        self.plan = plan
+        self.streams = streams or streams_of(plan.settings.seed)
+        self.step = 0
+
+    def copy(self) -> Self:
+        """A snapshot that stays as it is when this world goes on."""
+        return copy.copy(self)
+
+    @abstractmethod
+    def advance(self) -> StepFacts:
+        """Draw the facts of the next step, and let it happen."""
+
+    @abstractmethod
+    def ids(self, type_: int) -> IntArray:
+        """Entity ids, ascending, of those of a type who can still take part."""
+
+    @abstractmethod
+    def chances(self, relation: int, subjects: IntArray, objects: IntArray) -> FloatArray:
+        """The chance that (s, relation, o) is a fact of the next step, newcomers apart.
+
+        Args:
+            relation: its number.
+            subjects, objects: (S,), (O,) positions in ``ids`` of the relation's types.
+
+        Returns:
+            (S, O) probabilities, exact under ``advance``.
+        """
+
+    @abstractmethod
+    def debuts(self, relation: int) -> list[Debut]:
+        """Who makes a first appearance with ``relation`` at the next step."""
+
+    def newborn(self, type_: int) -> IntArray:
+        """Entity ids of those of a type who appear at the next step."""
+        first = self.plan.entities_before(self.step)
+        first += sum(self.plan.born(before, self.step) for before in range(type_))
+        return first + np.arange(self.plan.born(type_, self.step))
+
+
+class Clubs(State):
+    """The state of ``careers``.
+
+    Clubs, sponsors and (active) players are named by their position in the arrays below; the
+    ``*_id`` arrays, ascending, give their entity ids. The ids of leagues are 0, 1, ….
+    """
+
     club_id: IntArray
     """(C,)"""
     league: IntArray
@@ -68,12 +149,10 @@ class World:
     """(P,) chance to be seen playing at a step."""
 
     def __init__(self, plan: Plan, streams: Streams | None = None) -> None:
-        self.plan = plan
-        self.streams = streams or streams_of(plan.settings.seed)
+        super().__init__(plan, streams)
         rng = self.streams(-1)
         clubs, sponsors = plan.total(CLUB, 0), plan.total(SPONSOR, 0)
         players = plan.total(PLAYER, 0)
-        self.step = 0
         self.club_id = plan.leagues + np.arange(clubs)
         self.sponsor_id = plan.leagues + clubs + np.arange(sponsors)
         self.player_id = plan.leagues + clubs + sponsors + np.arange(players)
@@ -86,10 +165,6 @@ class World:
         self.career[:, 0] = rng.permutation(players) % clubs
         self.endorsed = np.full(players, -1)
         self.activity = rng.choice(ACTIVITY, players, p=ACTIVITY_SHARE)
-
-    def copy(self) -> World:
-        """A snapshot that stays as it is when this world goes on."""
-        return copy.copy(self)
 
     def by_league(self) -> tuple[IntArray, IntArray, IntArray]:
         """The clubs in the order of their leagues.
@@ -154,7 +229,7 @@ class World:
 
     def retire(self, rng: np.random.Generator) -> None:
         """Some players are seen no more."""
-        stay = rng.random(len(self.player_id)) >= RETIREMENT
+        stay = rng.random(len(self.player_id)) >= self.plan.kind.types[PLAYER].retires
         if np.count_nonzero(stay) < 2:  # a tiny world must not die out
             return
         self.player_id, self.career = self.player_id[stay], self.career[stay]

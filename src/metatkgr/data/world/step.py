@@ -1,4 +1,4 @@
-"""How one step of the simulated world follows from the state before it.
+"""How one step of ``careers`` follows from the state before it, and how likely every fact is.
 
 **The transition.** Let S be the state before step t: every player's club and earlier clubs, every
 club's league, sponsor and most recent leavers, every player's endorsement. All that happens at t is
@@ -23,8 +23,6 @@ of the old one. What is drawn may be what already was (then a tie is renewed): n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from metatkgr.data.facts import IntArray
@@ -48,61 +46,66 @@ from metatkgr.data.world.plan import (
     STRAY,
     report_chance,
 )
-from metatkgr.data.world.state import CAREER, LEAVERS, World
+from metatkgr.data.world.state import CAREER, LEAVERS, Clubs, Debut, FloatArray, StepFacts
 
-__all__ = ["StepFacts", "advance"]
-
-
-@dataclass(frozen=True, eq=False)
-class StepFacts:
-    """What happened at one step."""
-
-    subject: IntArray
-    relation: IntArray
-    object: IntArray
-    first: int
-    """The first so many rows introduce the step's new entities, in the order of their ids."""
-
-    def __len__(self) -> int:
-        return len(self.subject)
-
-    def take(self, count: int, rng: np.random.Generator) -> StepFacts:
-        """``count`` of the facts: the introductions first, then any others with equal chance."""
-        first = min(self.first, count)
-        others = self.first + rng.permutation(len(self) - self.first)[: count - first]
-        rows = np.concatenate([np.arange(first), np.sort(others)])
-        return StepFacts(self.subject[rows], self.relation[rows], self.object[rows], first)
+__all__ = ["Careers"]
 
 
-def advance(world: World) -> StepFacts:
-    """Draw the facts of the next step, and let it happen."""
-    draw = _Draw(world)
-    league_of_new, sponsored_by_new, club_of_new = draw.newcomers()
-    first = sum(len(subject) for subject, _, _ in draw.facts)
-    club = draw.play()
-    draw.score()
-    endorsed = draw.endorse()
-    league = draw.compete()
-    sponsor = draw.find_sponsors()
+class Careers(Clubs):
+    """A world of leagues, clubs, players and sponsors."""
 
-    world.move(club)
-    world.endorsed, world.league, world.sponsor = endorsed, league, sponsor
-    world.retire(draw.rng)
-    world.arrive(draw.rng, league_of_new, sponsored_by_new, club_of_new)
-    world.step += 1
-    relations = [relation for _, relation, _ in draw.facts]
-    return StepFacts(
-        np.concatenate([subject for subject, _, _ in draw.facts]),
-        np.repeat(relations, [len(subject) for subject, _, _ in draw.facts]),
-        np.concatenate([other for _, _, other in draw.facts]),
-        first,
-    )
+    def advance(self) -> StepFacts:
+        """Draw the facts of the next step, and let it happen."""
+        draw = _Draw(self)
+        league_of_new, sponsored_by_new, club_of_new = draw.newcomers()
+        first = sum(len(subject) for subject, _, _ in draw.facts)
+        club = draw.play()
+        draw.score()
+        endorsed = draw.endorse()
+        league = draw.compete()
+        sponsor = draw.find_sponsors()
+
+        self.move(club)
+        self.endorsed, self.league, self.sponsor = endorsed, league, sponsor
+        self.retire(draw.rng)
+        self.arrive(draw.rng, league_of_new, sponsored_by_new, club_of_new)
+        self.step += 1
+        relations = [relation for _, relation, _ in draw.facts]
+        return StepFacts(
+            np.concatenate([subject for subject, _, _ in draw.facts]),
+            np.repeat(relations, [len(subject) for subject, _, _ in draw.facts]),
+            np.concatenate([other for _, _, other in draw.facts]),
+            first,
+        )
+
+    def ids(self, type_: int) -> IntArray:
+        """Entity ids, ascending; of players those who have not retired."""
+        leagues = np.arange(self.plan.leagues)
+        return (leagues, self.club_id, self.sponsor_id, self.player_id)[type_]
+
+    def chances(self, relation: int, subjects: IntArray, objects: IntArray) -> FloatArray:
+        """(S, O) chances of facts of the next step."""
+        law = {
+            PLAYS_FOR: _plays_for,
+            COMPETES_IN: _competes_in,
+            SPONSORS: _sponsors,
+            SCORES_AGAINST: _scores_against,
+            ENDORSES: _endorses,
+        }
+        return law[relation](self, subjects, objects)
+
+    def debuts(self, relation: int) -> list[Debut]:
+        """Who makes a first appearance with ``relation`` at the next step."""
+        if relation not in (PLAYS_FOR, COMPETES_IN, SPONSORS):
+            return []
+        subject, object_ = self.plan.kind.slot_types[relation]
+        return [Debut(self.newborn(subject), False, len(self.ids(object_)))]
 
 
 class _Draw:
     """What happens at one step, drawn from the state before it, which no method changes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Clubs) -> None:
         self.world = world
         self.rng = world.streams(world.step)
         self.order, self.start, self.size = world.by_league()
@@ -209,3 +212,73 @@ class _Draw:
         seen = chance < report_chance(SPONSOR_CHANGE, world.news(SPONSOR_NEWS))
         self.facts.append((world.sponsor_id[sponsor[seen]], SPONSORS, world.club_id[seen]))
         return sponsor
+
+
+def _plays_for(world: Clubs, players: IntArray, clubs: IntArray) -> FloatArray:
+    """m q(c) + (1 - m) a [c is his club]; m: moves, a: seen playing, q: destination of a move.
+
+    q(c) = f n(c) / N + (1 - f n / N) ((1 - STRAY) [c in his league] / its size + STRAY / C), where
+    of the N = CAREER * LEAVERS positions with an old team-mate n(c) lead to c, n lead anywhere.
+    """
+    settings = world.plan.settings
+    column = np.full(len(world.club_id) + 1, len(clubs))
+    column[clubs] = np.arange(len(clubs))
+    mates = world.mates_clubs(players).reshape(len(players), CAREER * LEAVERS)
+    # Other clubs and empty positions (-1, the last entry) are counted in one column too many.
+    width = len(clubs) + 1
+    cell = np.arange(len(players))[:, None] * width + column[mates]
+    count = np.bincount(cell.reshape(-1), minlength=len(players) * width)
+    count = count.reshape(len(players), width)
+    share = settings.follow / (CAREER * LEAVERS)
+    alone = 1 - share * (mates >= 0).sum(axis=1)[:, None]
+    own = world.career[players, 0]
+    size = np.bincount(world.league, minlength=world.plan.leagues)
+    near = (world.league[own][:, None] == world.league[clubs]) / size[world.league[own]][:, None]
+    anywhere = (1 - STRAY) * near + STRAY / len(world.club_id)
+    move = settings.moves * (share * count[:, :-1] + alone * anywhere)
+    stay = (1 - settings.moves) * world.seen_playing()[players]
+    return np.asarray(move + stay[:, None] * (own[:, None] == clubs))
+
+
+def _competes_in(world: Clubs, clubs: IntArray, leagues: IntArray) -> FloatArray:
+    """c / L + (1 - c) n [l is its league]; c: change, n: news, L: number of leagues."""
+    stay = (1 - LEAGUE_CHANGE) * world.news(LEAGUE_NEWS)
+    own = world.league[clubs][:, None] == leagues
+    return np.asarray(LEAGUE_CHANGE / world.plan.leagues + stay * own)
+
+
+def _sponsors(world: Clubs, sponsors: IntArray, clubs: IntArray) -> FloatArray:
+    """c (f n(s) / (size - 1) + (1 - f) / S) + (1 - c) news [s is its sponsor].
+
+    n(s): clubs among the others in its league whom s sponsors (f = 0 if there is no other club).
+    """
+    league = world.league[clubs]
+    own = sponsors[:, None] == world.sponsor[clubs]
+    key = world.sponsor * world.plan.leagues + world.league
+    counts = np.bincount(key, minlength=len(world.sponsor_id) * world.plan.leagues)
+    sponsored = counts[sponsors[:, None] * world.plan.leagues + league] - own
+    others = np.bincount(world.league, minlength=world.plan.leagues)[league] - 1
+    follow = np.where(others > 0, world.plan.settings.follow, 0.0)
+    change = follow * sponsored / np.maximum(others, 1) + (1 - follow) / len(world.sponsor_id)
+    stay = (1 - SPONSOR_CHANGE) * world.news(SPONSOR_NEWS)
+    return np.asarray(SPONSOR_CHANGE * change + stay * own)
+
+
+def _scores_against(world: Clubs, players: IntArray, clubs: IntArray) -> FloatArray:
+    """GOALS a / (size - 1) for the other clubs of his league."""
+    own = world.career[players, 0]
+    league = world.league[own]
+    others = np.bincount(world.league, minlength=world.plan.leagues)[league] - 1
+    rate = GOALS * world.activity[players] / np.maximum(others, 1)
+    opponent = (league[:, None] == world.league[clubs]) & (own[:, None] != clubs)
+    return np.asarray(rate[:, None] * opponent)
+
+
+def _endorses(world: Clubs, players: IntArray, sponsors: IntArray) -> FloatArray:
+    """c (w [s is his club's] + (1 - w) / S) + (1 - c) news [s is his own]; c: signs or changes."""
+    now = world.endorsed[players]
+    sign = np.where(now >= 0, ENDORSEMENT_CHANGE, world.plan.signing(world.step))[:, None]
+    near = world.sponsor[world.career[players, 0]][:, None] == sponsors
+    new = CLUB_SPONSOR * near + (1 - CLUB_SPONSOR) / len(world.sponsor_id)
+    stay = (1 - ENDORSEMENT_CHANGE) * ENDORSEMENT_NEWS * (now[:, None] == sponsors)
+    return np.asarray(sign * new + stay)
