@@ -70,7 +70,8 @@ def _world(data: str) -> Facts:
     kind = words.pop(0).lower() if words and not words[0].isdecimal() else None
     if len(words) > 2 or not all(word.isdecimal() for word in words):
         raise SettingsError(
-            f"a world is named world, world:KIND, world:FACTS:SEED or world:KIND:FACTS:SEED, not {data}"
+            "a world is named world, world:KIND, world:FACTS:SEED or world:KIND:FACTS:SEED, not "
+            f"{data}"
         )
     facts, seed = (*map(int, words), None, None)[:2]
     return simulate(facts=facts, seed=seed, kind=kind)
