@@ -189,7 +189,8 @@ def test_columns_can_be_chosen_by_name_or_position(write, header: str, columns) 
         ("1,2,3,oops\n4,5,6,1\n", 2),
         ("a,b,c,nan\nd,e,f,1\n", 2),
         ("who,what,whom,day\nd,e,f,1\n", 1),
-        ("who,what,whom,day\nd,e,f,oops\n", 2),
+        ("who,what,whom,day\nd,e,f,oops\n", 1),
+        ("doer,deed,done,daytime\nd,e,f,oops\n", 2),
         ("subject,relation,object,time\nd,e,f,oops\n", 1),
     ],
 )
@@ -449,7 +450,7 @@ def test_more_integers_than_dates_make_the_dates_bad_and_the_other_way_round(wri
         ("e.parquet", b"", "is empty"),
         ("e.csv", b"subject,relation,object,time\n", "has a header and no rows"),
         ("e.csv", b"a,r,b,x\n", "No row can be read"),
-        ("e.csv", b"id,subject,relation,object,day\n1,a,r,b,5\n", "no column 'time'; its columns"),
+        ("e.csv", b"id,subject,relation,object,n\n1,a,r,b,5\n", "no column 'time'; its columns"),
         ("e.csv", "a,r,b,1\n".encode("utf-16"), "save it as UTF-8"),
         ("e.csv", bytes(range(256)) * 9, "cannot be read"),
         ("e.json", b"{}", "cannot tell what"),

@@ -28,8 +28,8 @@ def ingest(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Files and folders that together are one graph: .parquet, .csv, .tsv, .txt, the "
-            "last three also with .gz or .zst.",
+            help="Files and folders that together are one graph: .parquet; or .csv, .tsv, .txt, "
+            ".tab, .jsonl, .ndjson, also with .gz, .zst or .zip.",
             show_default=False,
         ),
     ] = None,

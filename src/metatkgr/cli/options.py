@@ -216,9 +216,34 @@ class Reading:
         chosen = {key: value for key, value in fields.items() if value is not None}
         return cls(chosen, given["bad_rows_report"])
 
-    def options(self, console: Console) -> dict[str, Any]:
-        """The same for ``open_model``, which reads DATA where it is not a run."""
-        return {"reading": self.fields, "tell": lambda rows: self.tell(rows, console)}
+    def options(self, console: Console, *, data: str | None = None) -> dict[str, Any]:
+        """The same for ``open_model``, which reads DATA where it is not a run.
+
+        Args:
+            console: where to tell how the rows were read.
+            data: DATA, where the options may be meant for another file alone.
+        """
+        from metatkgr.data import sources
+        from metatkgr.training.runs import is_run
+
+        for_data = data is None or (sources.is_read(data) and not is_run(data))
+        fields = self.fields if for_data else {}
+        return {"reading": fields, "tell": lambda rows: self.tell(rows, console)}
+
+    def more_facts(self, file: str, facts: Facts, console: Console) -> Any:
+        """A file of further facts as a table of names and dates, which a forecaster checks.
+
+        Args:
+            file: what to read, with the same options as DATA.
+            facts: those of DATA; times are numbers where theirs are.
+            console: where to tell how the rows were read.
+        """
+        from metatkgr.data.readers import read_facts_with_report, to_table
+
+        usual = {"ids": False} | ({"unit": "step"} if facts.calendar.unit == "step" else {})
+        found, rows = read_facts_with_report(file, **(usual | self.fields))
+        self.tell(rows, console)
+        return to_table(found)
 
     def load(self, data: str, console: Console) -> Facts:
         """Load DATA; where bad rows were to be skipped, tell about them and write the report."""
@@ -230,7 +255,9 @@ class Reading:
         return facts
 
     def tell(self, rows: BadRows, console: Console) -> None:
-        """Where bad rows were to be skipped, tell about them and write the report."""
+        """How the rows were read; where bad ones were to be skipped, write the report of them."""
+        for line in rows.told():
+            console.print(line, style="yellow", soft_wrap=True, markup=False)
         if self.fields.get("skip_bad_rows"):
             rows.write(self.report)
             console.print(

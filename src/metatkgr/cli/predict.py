@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,8 +46,8 @@ def predict(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Facts to observe first, about new entities too: CSV, TSV or Parquet, "
-            "with the columns subject, relation, object and time.",
+            help="Facts to observe first, about new entities too: a file as DATA may be one; "
+            "--columns and the like hold for it too.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, max=1000, help="How many forecasts.")] = 10,
@@ -84,11 +84,15 @@ def predict(
     console = console_for(json_out)
     with console.status(f"opening {data} …"):
         opened = open_model(
-            data, model=model, shots=shots, device=device, **reading.options(console)
+            data,
+            model=model,
+            shots=shots,
+            device=device,
+            **reading.options(console, data=data if facts else None),
         )
         forecaster = Forecaster.load(opened)
     if facts is not None:
-        taken = forecaster.observe(_table(facts))
+        taken = forecaster.observe(reading.more_facts(facts, forecaster.facts, console))
         count = len(taken.new_entities)
         new = f", {count:,} new {'entity' if count == 1 else 'entities'}" if count else ""
         console.print(
@@ -154,14 +158,6 @@ def calibrate(
     else:
         console.print(f"{kept.path} cannot be written: it will be fitted again.", soft_wrap=True)
     emit_json(json_out, calibration.about())
-
-
-def _table(path: str) -> Any:
-    """A file of facts as rows of names and dates, which the forecaster checks."""
-    from metatkgr.data.readers import read_facts
-    from metatkgr.data.readers.reading import to_table
-
-    return to_table(read_facts(path, ids=False))
 
 
 def _trust(calibration: Calibration) -> str:

@@ -15,6 +15,9 @@ year      the year 0 (raw time *is* the year)
 
 A *step* is ``(raw - origin) / stride``: the first step of a dataset is 0, and neighbouring steps
 differ by 1 because ``stride`` is the greatest common divisor of all raw time differences.
+
+A bare number states a date in four forms, told apart by their length: yyyymmdd, yyyymmddhhmmss, and
+the seconds or milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -24,16 +27,31 @@ import re
 from dataclasses import dataclass
 from numbers import Integral
 
+import numpy as np
+import numpy.typing as npt
+
 from metatkgr.errors import DataError
 
-__all__ = ["UNITS", "Calendar", "date_to_raw", "raw_to_label"]
+__all__ = [
+    "NUMBER_FORMS",
+    "UNITS",
+    "Calendar",
+    "date_to_raw",
+    "minutes_of_dates",
+    "minutes_of_numbers",
+    "raw_to_label",
+]
 
 UNITS = ("step", "hour", "day", "week", "month", "year")
+NUMBER_FORMS = ("", "yyyymmdd", "yyyymmddhhmmss", "seconds since 1970", "milliseconds since 1970")
+"""How a bare number may state a date; the first stands for: not at all."""
 
 _EPOCH = dt.date(1970, 1, 1)
+_FIRST_MINUTE = dt.datetime(1970, 1, 1)
 _FIRST_MONDAY = dt.date(1969, 12, 29)
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _YEAR = re.compile(r"[+-]?\d{1,6}")
+_Ints = npt.NDArray[np.int64]
 _YEAR_MONTH = re.compile(r"(\d{4})-(\d{2})")
 
 
@@ -70,6 +88,42 @@ def raw_to_label(raw: int, unit: str) -> str:
         return str(_FIRST_MONDAY + dt.timedelta(weeks=raw))
     except OverflowError:
         return f"{raw} {unit}s"
+
+
+def minutes_of_dates(
+    year: _Ints, month: _Ints, day: _Ints, hour: _Ints, minute: _Ints, second: _Ints
+) -> tuple[_Ints, npt.NDArray[np.bool_]]:
+    """(N,) minute since 1970 of each date and time of day, and (N,) whether there is such a one."""
+    fine = (month >= 1) & (month <= 12) & (day >= 1)
+    fine &= (hour <= 23) & (minute <= 59) & (second <= 60)
+    months = np.where(fine, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
+    begin, end = (m.astype("datetime64[D]").astype(np.int64) for m in (months, months + 1))
+    return (begin + day - 1) * 1440 + 60 * hour + minute, fine & (day <= end - begin)
+
+
+def minutes_of_numbers(values: _Ints) -> tuple[_Ints, npt.NDArray[np.int8]]:
+    """The dates that bare numbers state.
+
+    Args:
+        values: (N,) numbers.
+
+    Returns:
+        (N,) minute since 1970 (of a day, its first; in UTC) and (N,) position in ``NUMBER_FORMS``:
+        0 for a number that states no date.
+    """
+    minutes, form = np.zeros(len(values), np.int64), np.zeros(len(values), np.int8)
+    for kind, low, high, per_minute in ((3, 10**8, 10**10, 60), (4, 10**11, 10**13, 60_000)):
+        rows = np.flatnonzero((values >= low) & (values < high))
+        minutes[rows], form[rows] = values[rows] // per_minute, kind
+    for kind, low, per_day in ((1, 10**7, 1), (2, 10**13, 10**6)):
+        rows = np.flatnonzero((values >= low) & (values < 10 * low))
+        date, clock = values[rows] // per_day, values[rows] % per_day
+        at, fine = minutes_of_dates(
+            *(date // 10_000, date // 100 % 100, date % 100),
+            *(clock // 10_000, clock // 100 % 100, clock % 100),
+        )
+        minutes[rows[fine]], form[rows[fine]] = at[fine], kind
+    return minutes, form
 
 
 @dataclass(frozen=True)
@@ -114,6 +168,10 @@ class Calendar:
             text = f"{match[1]}-{match[2]}-01"
         elif _YEAR.fullmatch(text):
             text = f"{int(text):04d}-01-01"
+        elif _INTEGER.fullmatch(text):
+            (minute,), (form,) = minutes_of_numbers(np.array([int(text)]))
+            if form:
+                return date_to_raw(_FIRST_MINUTE + dt.timedelta(minutes=int(minute)), self.unit)
         try:
             return date_to_raw(dt.datetime.fromisoformat(text), self.unit)
         except ValueError:

@@ -22,9 +22,10 @@ from metatkgr.data.readers.bad_rows import FIRST, BadRows, BadRowsError
 from metatkgr.data.readers.checks import CheckedRows, check_rows
 from metatkgr.data.readers.formats import kind_of_file, pieces
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.reading import facts_of_rows
+from metatkgr.data.readers.reading import facts_of_rows, no_facts
 from metatkgr.data.readers.tables import Rows
-from metatkgr.data.readers.times import Moments, UnitFinder
+from metatkgr.data.readers.times import Moments
+from metatkgr.data.readers.units import UnitFinder
 from metatkgr.data.readers.vocabularies import (
     by_first_appearance,
     numbered_up_to,
@@ -59,6 +60,8 @@ class Scan:
     """Of entities and relations, where files beside the data give them."""
     span: tuple[int, int] | None
     """Earliest and latest raw time; only where intervals are to be filled up to it."""
+    notes: tuple[str, ...] = ()
+    """What was taken for something that it does not say it is."""
 
 
 def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
@@ -71,9 +74,11 @@ def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
     if ids is None:
         ids = None not in vocabularies and _mostly_integers(first)
     interval = first.layout.interval
-    unit = options.unit
+    unit, notes = options.unit, first.layout.notes
     if unit == "auto":
-        unit = _unit_of(files, options, rows, interval=interval)
+        finder = _times_of(files, options, rows)
+        unit = finder.unit(interval=interval)
+        notes += finder.notes(unit)
     span: tuple[int, int] | None = None
     if interval and options.clip is None:
         for file in files:
@@ -84,7 +89,7 @@ def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
                 if found is not None:
                     low, high = span or found
                     span = min(low, found[0]), max(high, found[1])
-    return Scan(unit, interval, ids, vocabularies, span)
+    return Scan(unit, interval, ids, vocabularies, span, notes)
 
 
 def _mostly_integers(rows: Rows) -> bool:
@@ -93,7 +98,7 @@ def _mostly_integers(rows: Rows) -> bool:
     return 2 * sum(parse_id(text) is not None for text in distinct) > len(distinct)
 
 
-def _unit_of(files: list[Path], options: ReadOptions, rows: int, *, interval: bool) -> str:
+def _times_of(files: list[Path], options: ReadOptions, rows: int) -> UnitFinder:
     finder, seen = UnitFinder(), set[str]()
     for file in files:
         for part in pieces(file, options, rows, times_only=True):
@@ -103,7 +108,7 @@ def _unit_of(files: list[Path], options: ReadOptions, rows: int, *, interval: bo
             if len(seen) < _DISTINCT_TIMES:
                 seen.update(new)
             finder.add(Moments.parse(new))
-    return finder.unit(interval=interval)
+    return finder
 
 
 class RowsOnDisk:
@@ -133,7 +138,7 @@ class RowsOnDisk:
         self.label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
         plain = files[0].resolve().parent.name if len(files) > 1 else kind_of_file(files[0])[0]
         self.name = options.name or plain
-        self.report = BadRows(self.label, 0, (), 0)
+        self.report = BadRows(self.label, 0, (), 0, notes=found.notes)
         self.facts, self.origin, self.stride, self.latest = 0, 0, 0, 0
         self._seen = dict.fromkeys(KINDS, 0)
         self._first_seen: list[tuple[int, int]] = []
@@ -168,9 +173,7 @@ class RowsOnDisk:
         if all_open:
             raise DataError(f"{self.label}: all intervals are open; say which range to fill (clip)")
         if self.facts == 0:
-            raise DataError(
-                f"{self.label}: all {report.rows_read:,} rows lie outside the clip range"
-            )
+            raise no_facts(report)
         if self.found.ids:
             self._see_ids()
         pa.default_memory_pool().release_unused()  # what comes next has a bound of its own
@@ -191,6 +194,7 @@ class RowsOnDisk:
             total=old.total + new.total,
             first=(*old.first, *new.first)[:FIRST],
             rows_read=old.rows_read + new.rows_read,
+            one_sided=old.one_sided + new.one_sided,
         )
         return replace(checked, span=self.found.span)
 

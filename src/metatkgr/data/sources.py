@@ -11,7 +11,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.errors import DataError, SettingsError, UnknownNameError
 
-__all__ = ["WORLD", "load", "load_with_report"]
+__all__ = ["WORLD", "is_read", "load", "load_with_report"]
 
 WORLD = "world"
 """The name of the simulated worlds; 'world:KIND:FACTS:SEED' chooses kind, size and seed."""
@@ -29,9 +29,8 @@ def load(data: str, **reading: Any) -> Facts:
 
 def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
     """Like :func:`load`; for a path also what came of its rows."""
-    known = {name.upper() for name in catalog.entries()}
-    is_world = data.partition(":")[0].lower() == WORLD
-    if data.upper() in known or is_world:
+    is_world = _is_world(data)
+    if is_world or _is_known(data):
         if reading:
             raise SettingsError(
                 f"{data} is not read from a file of yours: {', '.join(sorted(reading))} "
@@ -61,6 +60,21 @@ def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
         return folder.facts(), None
     facts, rows = read_facts_with_report(path, ReadOptions.of(None, reading))
     return _with_law(facts, path), rows
+
+
+def is_read(data: str) -> bool:
+    """Whether ``data`` names a file, or a folder of files, that is read anew each time."""
+    from metatkgr.data.folder import FactFolder
+
+    return not (_is_world(data) or _is_known(data) or FactFolder.is_at(data))
+
+
+def _is_world(data: str) -> bool:
+    return data.partition(":")[0].lower() == WORLD
+
+
+def _is_known(data: str) -> bool:
+    return data.upper() in {name.upper() for name in catalog.entries()}
 
 
 def _world(data: str) -> Facts:

@@ -62,6 +62,8 @@ class BadRows:
         first: the first twenty of them, in the order of the input.
         rows_read: number of rows that could be read.
         outside: how many of the rows read lie wholly outside the clip range and give no fact.
+        one_sided: how many of the rows read are events with one actor only, which give no fact.
+        notes: what was taken for something that the input does not say it is, a sentence each.
     """
 
     source: str
@@ -69,6 +71,8 @@ class BadRows:
     first: tuple[BadRow, ...]
     rows_read: int
     outside: int = 0
+    one_sided: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def rows_in_file(self) -> int:
@@ -85,6 +89,16 @@ class BadRows:
             lines.append(f"  … and {self.total - len(self.first):,} more")
         return "\n".join(lines)
 
+    def told(self) -> list[str]:
+        """What a person should know of how the rows were read; no lines where nothing is odd."""
+        lines = [f"{self.source}: {note}" for note in self.notes]
+        if self.one_sided:
+            lines.append(
+                f"{self.source}: {self.one_sided:,} of {self.rows_in_file:,} events name one actor "
+                "only and give no fact"
+            )
+        return lines
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain values for ``json.dump``."""
         return {
@@ -93,6 +107,8 @@ class BadRows:
             "rows_read": self.rows_read,
             "rows_bad": self.total,
             "rows_outside": self.outside,
+            "rows_one_sided": self.one_sided,
+            "notes": list(self.notes),
             "first": [asdict(row) for row in self.first],
         }
 

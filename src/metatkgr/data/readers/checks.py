@@ -17,6 +17,7 @@ from metatkgr.data.readers.bad_rows import FIRST, BadRow, BadRows, merge_first, 
 from metatkgr.data.readers.layout import ROLES
 from metatkgr.data.readers.tables import Coded, Rows
 from metatkgr.data.readers.times import Kind, Moments, why_not_a_time
+from metatkgr.data.readers.units import UnitFinder
 from metatkgr.data.readers.vocabularies import parse_id
 from metatkgr.errors import DataError
 
@@ -91,6 +92,7 @@ class _Checker:
     texts: dict[str, list[str | None]]
     ok: Mask
     found: list[tuple[int, BadRow]] = field(default_factory=list)
+    one_sided: int = 0
 
     def reject(self, role: str, bad: Mask, why: Callable[[int, str | None], str]) -> None:
         """Rows where ``bad`` is set, and that no earlier check rejected, are bad in ``role``.
@@ -118,11 +120,24 @@ class _Checker:
         wrong = np.fromiter((why(text) != "" for text in texts), bool, len(texts))
         self.reject(role, wrong[self.codes[role]], lambda _, text: why(text))
 
-    def report(self, source: str) -> BadRows:
-        total = int(np.count_nonzero(~self.ok)) + sum(part.bad_total for part in self.parts)
+    def leave_out_one_sided(self) -> None:
+        """Events in which nobody acts, or on nobody, are no facts and no mistakes."""
+        sizes = [len(part) for part in self.parts]
+        lacking = np.repeat([part.layout.events for part in self.parts], sizes)
+        if lacking.any():
+            nobody = [not text or text == "None" for text in self.texts["subject"]]
+            unnamed = np.asarray(nobody, bool)
+            lacking &= unnamed[self.codes["subject"]] | unnamed[self.codes["object"]]
+            self.ok &= ~lacking
+            self.one_sided = int(np.count_nonzero(lacking))
+
+    def report(self, source: str, notes: tuple[str, ...]) -> BadRows:
+        bad = int(np.count_nonzero(~self.ok)) - self.one_sided
+        total = bad + sum(part.bad_total for part in self.parts)
         split = [(at, row) for at, part in enumerate(self.parts) for row in part.bad]
-        read = int(np.count_nonzero(self.ok))
-        return BadRows(source, total, merge_first([*split, *self.found]), read)
+        read = int(np.count_nonzero(self.ok)) + self.one_sided
+        first = merge_first([*split, *self.found])
+        return BadRows(source, total, first, read, one_sided=self.one_sided, notes=notes)
 
 
 def check_rows(
@@ -148,9 +163,14 @@ def check_rows(
     checker = _gather(parts)
     if ids is None:
         ids = None not in vocabularies and _mostly_integers(checker)
+    checker.leave_out_one_sided()
     names = _check_names(checker, ids, vocabularies)
-    moments = Moments.parse(checker.texts["time"])
-    unit = moments.auto_unit(interval=interval) if unit == "auto" else unit
+    moments, notes = Moments.parse(checker.texts["time"]), parts[0].layout.notes
+    if unit == "auto":
+        finder = UnitFinder()
+        finder.add(moments)
+        unit = finder.unit(interval=interval)
+        notes += finder.notes(unit)
     first, last, known = moments.in_unit(unit)
     if interval:
         _check_intervals(checker, moments, unit)
@@ -174,7 +194,7 @@ def check_rows(
         interval,
         unit,
         ids,
-        checker.report(source),
+        checker.report(source, notes),
     )
 
 

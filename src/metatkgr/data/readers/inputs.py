@@ -114,7 +114,9 @@ def input_files(sources: list[Path]) -> list[Path]:
             raise DataError(f"there is no file or folder {str(path)!r}")
     for file in files:
         if not kind_of_file(file)[1]:
-            raise DataError(f"cannot tell what {file} is by its name: use .parquet, .csv or .tsv")
+            raise DataError(
+                f"cannot tell what {file} is by its name: files may be {suffixes_told()}"
+            )
         if file.stat().st_size == 0:
             raise DataError(f"{file} is empty")
     return files

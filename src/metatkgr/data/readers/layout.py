@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from metatkgr.data.readers.cells import sample_cells
+from metatkgr.data.readers.headers import (
+    GDELT,
+    are_events,
+    is_gdelt,
+    numbers_are_dates,
+    recognise,
+    recognise_all,
+)
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.times import Kind, kind_of
 from metatkgr.errors import DataError
@@ -13,16 +24,17 @@ from metatkgr.errors import DataError
 __all__ = ["ROLES", "SAMPLE", "Layout", "find_layout", "has_header", "pick_delimiter"]
 
 ROLES = ("subject", "relation", "object", "time", "end")
+_CONSISTENT = 0.9
 SAMPLE = 100
 """How many rows are looked at to guess what the caller did not say."""
 
-_RECOGNISED = {
-    "subject": ("subject", "s", "head", "source"),
-    "relation": ("relation", "r", "predicate", "rel", "type"),
-    "object": ("object", "o", "tail", "target"),
-    "time": ("time", "t", "timestamp", "date", "year", "when", "start"),
-    "end": ("end", "until", "stop"),
-}
+_GDELT_NAMES = {role: name for role, (_, name) in GDELT.items()}
+_TOLD = (
+    "read as GDELT events: Actor1Name, EventCode, Actor2Name and the day "
+    "(--columns 5,26,15,1: the actors' codes instead of their names)",
+)
+_LIKE_TIMES = (Kind.DATE, Kind.INTEGER, Kind.BAD, Kind.OPEN)
+_LIKE_NAMES = (Kind.BAD, Kind.INTEGER, Kind.DATE, Kind.OPEN)
 _NO_VALUE = {"", "nan", "nat", "null", "none", "na", "n/a", "unknown", "missing", "-", "?"}
 
 
@@ -33,10 +45,14 @@ class Layout:
     Args:
         positions: role to position, in the order of ``ROLES``; has ``end`` only for intervals.
         names: role to what a report calls the column.
+        events: rows without a subject or an object are events with one actor, and no mistakes.
+        notes: what to tell of columns that were found in an unusual way.
     """
 
     positions: dict[str, int]
     names: dict[str, str]
+    events: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def needed(self) -> int:
@@ -49,13 +65,29 @@ class Layout:
         return "end" in self.positions
 
 
-def pick_delimiter(first_line: str, suffix: str) -> str:
-    """The delimiter of a file whose name ends in ``suffix`` (see ``ReadOptions.delimiter``)."""
+def pick_delimiter(lines: Sequence[str], suffix: str) -> str:
+    """The delimiter of a file whose name ends in ``suffix`` (see ``ReadOptions.delimiter``).
+
+    Args:
+        lines: the first hundred or so that are not blank.
+        suffix: of the file.
+    """
+    if is_gdelt([line.split("\t") for line in lines]):
+        return "\t"  # whatever the suffix: these files are called CSV
     usual = "," if suffix == ".csv" else "\t"
-    if first_line.count(usual) >= 3:
-        return usual
-    others = sorted("\t,;|", key=first_line.count, reverse=True)
-    return others[0] if first_line.count(others[0]) >= 3 else usual
+    first_line, others = lines[0], sorted("\t,;|", key=lines[0].count, reverse=True)
+    picked = others[0] if first_line.count(others[0]) >= 3 else usual
+    picked = usual if first_line.count(usual) >= 3 else picked
+    # A text column may hold many commas. Cells are as many in every line.
+    share = {delimiter: _alike(lines, delimiter) for delimiter in "\t,;|"}
+    best = max(share, key=share.__getitem__)
+    return best if share[best] >= _CONSISTENT > share[picked] else picked
+
+
+def _alike(lines: Sequence[str], delimiter: str) -> float:
+    """The share of the lines that have as many cells as most, at least four."""
+    cells = Counter(len(sample_cells(line, delimiter)) for line in lines)
+    return max((count for width, count in cells.items() if width >= 4), default=0) / len(lines)
 
 
 def has_header(rows: Sequence[Sequence[str]], options: ReadOptions) -> bool:
@@ -68,8 +100,12 @@ def has_header(rows: Sequence[Sequence[str]], options: ReadOptions) -> bool:
     if not all(_is_position(column) for column in columns):
         return True  # columns are asked for by name, so there must be names
     first = [cell.strip() for cell in rows[0]]
-    named = sum(role in _recognise(first) for role in ROLES[:4])
-    if named == 4 or (named == 3 and not any(_is_time(cell) for cell in first)):
+    named = sum(role in recognise(first) for role in ROLES[:4])
+    if (
+        named == 4
+        or recognise_all(first)
+        or (named == 3 and not any(_is_time(cell) for cell in first))
+    ):
         return True
     *ends, at = [int(column) for column in columns[:4]]
     if max(*ends, at) >= len(first) or not _is_word(first[at]):
@@ -94,6 +130,7 @@ def find_layout(
     *,
     source: str,
     tuples: bool = False,
+    table: bool = False,
 ) -> Layout:
     """Find the columns.
 
@@ -103,8 +140,10 @@ def find_layout(
         options: what the caller said.
         source: what to call the input in errors.
         tuples: the rows are tuples from Python: five cells then always mean an interval.
+        table: the rows are of a table, which has an end in a fifth column or by name.
     """
     names = [name.strip() for name in header] if header is not None else None
+    gdelt = names is None and is_gdelt(rows)
     if options.columns is not None:
         positions = {
             role: _find(column, names, source)
@@ -113,52 +152,109 @@ def find_layout(
         if options.interval is False:
             positions.pop("end", None)
     else:
-        positions = _by_recognition(names, source)
+        if gdelt:
+            return Layout({role: at for role, (at, _) in GDELT.items()}, _GDELT_NAMES, True, _TOLD)
+        positions = _by_recognition(names, rows, source)
         if options.interval is False:
             positions.pop("end", None)
         elif "end" not in positions and (
-            options.interval or _look_like_intervals(rows, positions["time"], tuples)
+            options.interval
+            or (
+                (not table or len(names or ()) == len(ROLES))
+                and _look_like_intervals(rows, positions["time"], tuples)
+            )
         ):
             positions["end"] = positions["time"] + 1
     if names is not None:
         for role, position in positions.items():
             if position >= len(names):
-                _missing(role, names, source)
+                _missing(role, names, source, rows)
     if len(set(positions.values())) < len(positions):
         raise DataError(f"{source}: two of the columns {_listed(positions)} are the same one")
     called = {
         role: names[position] if names is not None and names[position] else role
         for role, position in positions.items()
     }
-    return Layout(positions, called)
+    events = gdelt if names is None else are_events(names, positions)
+    return Layout(positions, called, events)
 
 
-def _by_recognition(names: Sequence[str] | None, source: str) -> dict[str, int]:
+def _by_recognition(
+    names: Sequence[str] | None, rows: Sequence[Sequence[str]], source: str
+) -> dict[str, int]:
     """Positions by the header's names if they are recognisable, else the first four columns."""
     usual = {role: at for at, role in enumerate(ROLES[:4])}
-    if names is None:
-        return usual
-    found = _recognise(names)
+    found = recognise(names or ())
     missing = [role for role in ROLES[:4] if role not in found]
     if not missing:
         return found
-    if all(usual.get(role) == at for role, at in found.items()):
-        return usual
-    # Some names are clear and not where they usually are, so guessing the others could be wrong.
-    _missing(missing[0], names, source)
+    if names is not None and (everything := recognise_all(names)):
+        return everything
+    if any(usual.get(role) != at for role, at in found.items()):
+        # Some names are clear and not where they usually are: guessing the others could be wrong.
+        _missing(missing[0], names or (), source, rows)
+    if _times_lie_elsewhere(rows, usual["time"]):
+        if names is None:
+            names, rows = _names_above(rows)
+        shown = f"; its columns are {_listed(names)}" if names is not None else ""
+        raise DataError(
+            f"{source}: cannot tell which columns are subject, relation, object and time{shown}"
+            f"{_hint(names, rows)}"
+        )
+    return usual
 
 
-def _recognise(names: Sequence[str]) -> dict[str, int]:
-    """Role to position for each role that a name of the header stands for."""
-    folded = [name.casefold() for name in names]
-    found: dict[str, int] = {}
-    for role, synonyms in _RECOGNISED.items():
-        at = next((folded.index(word) for word in synonyms if word in folded), None)
-        if at is not None:
-            found[role] = at
-    if "end" in found and "start" in folded:
-        found["time"] = folded.index("start")
+def _times_lie_elsewhere(rows: Sequence[Sequence[str]], usual: int) -> bool:
+    """Whether no row has a time where it usually is, and most have one in another column."""
+    if any(kind_of(row[usual].strip()) is not Kind.BAD for row in rows if len(row) > usual):
+        return False
+    kinds = _kinds(rows)
+    return len(kinds) >= 4 and any(kind in (Kind.DATE, Kind.INTEGER) for kind in kinds)
+
+
+def _names_above(
+    rows: Sequence[Sequence[str]],
+) -> tuple[Sequence[str] | None, Sequence[Sequence[str]]]:
+    """The first row as names, where it holds words above times; and the other rows."""
+    first = [cell.strip() for cell in rows[0]]
+    timed = [at for at, kind in enumerate(_kinds(rows)) if kind in (Kind.DATE, Kind.INTEGER)]
+    words = all(at < len(first) and _is_word(first[at]) for at in timed)
+    return (first, rows[1:]) if words else (None, rows)
+
+
+def _kinds(rows: Sequence[Sequence[str]]) -> list[Kind]:
+    """What most cells of each column are: dates, integers, or something else (``BAD``)."""
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    alike = [[cell.strip() for cell in row] for row in rows if len(row) == width]
+    found = []
+    for column in zip(*alike, strict=True):
+        kinds = [kind_of(cell) for cell in column]
+        numbers = {int(c) for c, kind in zip(column, kinds, strict=True) if kind is Kind.INTEGER}
+        kind, count = Counter(kinds).most_common(1)[0]
+        if kind is Kind.INTEGER and numbers_are_dates(numbers):
+            kind = Kind.DATE
+        found.append(kind if 2 * count > len(alike) else Kind.BAD)
     return found
+
+
+def _hint(names: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
+    """What to paste: the columns as well as they can be guessed."""
+    kinds = _kinds(rows)
+    if names is not None:
+        kinds = [*kinds, *[Kind.BAD] * len(names)][: len(names)]
+    known = recognise(names or ())
+    for roles, order in ((("time",), _LIKE_TIMES), (ROLES[:3], _LIKE_NAMES)):
+        missing = [role for role in roles if role not in known]
+        free = [at for at in range(len(kinds)) if at not in known.values()]
+        likely = [at for kind in order for at in free if kinds[at] is kind][: len(missing)]
+        known |= dict(zip(missing, sorted(likely), strict=False))
+    if any(role not in known for role in ROLES[:4]):
+        return " (say which to use with the option 'columns')"
+    chosen = [known[role] for role in ROLES[:4]]
+    words = [names[at] if names is not None else str(at) for at in chosen]
+    if any("," in word or not word.isprintable() or "\ufffd" in word or not word for word in words):
+        words = [str(at) for at in chosen]
+    return f": say which, as in --columns {shlex.quote(','.join(words))}"
 
 
 def _find(column: str, names: Sequence[str] | None, source: str) -> int:
@@ -180,10 +276,11 @@ def _find(column: str, names: Sequence[str] | None, source: str) -> int:
     _missing(column, names, source)
 
 
-def _missing(column: str, names: Sequence[str], source: str) -> NoReturn:
+def _missing(
+    column: str, names: Sequence[str], source: str, rows: Sequence[Sequence[str]] = ()
+) -> NoReturn:
     raise DataError(
-        f"{source} has no column {column!r}; its columns are {_listed(names)} "
-        "(say which to use with the option 'columns')"
+        f"{source} has no column {column!r}; its columns are {_listed(names)}{_hint(names, rows)}"
     )
 
 

@@ -33,6 +33,7 @@ from metatkgr.errors import DataError, SettingsError
 __all__ = [
     "RawFacts",
     "facts_of_rows",
+    "no_facts",
     "read_facts",
     "read_facts_with_report",
     "read_raw_facts",
@@ -83,9 +84,10 @@ def read_facts(
     """Read facts.
 
     Args:
-        source: a file (.csv, .tsv, .txt, each also .gz or .zst; .parquet), a folder with train,
-            valid and test files or with one file, a pandas or polars frame, a pyarrow table, or
-            (subject, relation, object, time) or (subject, relation, object, start, end) tuples.
+        source: a file (.csv, .tsv, .txt, .tab, .jsonl, .ndjson, each also .gz, .zst or .zip;
+            .parquet), a folder with train, valid and test files or with one file, a pandas or
+            polars frame, a pyarrow table, or (subject, relation, object, time) or (subject,
+            relation, object, start, end) tuples.
         options: how to read it.
         **changes: fields of :class:`ReadOptions` to change.
 
@@ -97,6 +99,8 @@ def read_facts(
         DataError: there is nothing to read.
     """
     facts, report = read_facts_with_report(source, options, **changes)
+    for line in report.told():
+        _LOG.warning("%s", line)
     if report.total:
         _LOG.warning("%s", report.text())
     return facts
@@ -133,9 +137,9 @@ def read_raw_facts(
         raise BadRowsError(report, "Correct them, or use --skip-bad-rows to go on without them.")
     row, time = facts_of_rows(checked, options.clip, opened.label)
     used = row[np.flatnonzero(np.diff(row, prepend=-1))]  # rows never decrease
-    report = replace(report, outside=report.rows_read - len(used))
+    report = replace(report, outside=report.rows_read - report.one_sided - len(used))
     if len(used) == 0:
-        raise DataError(f"{opened.label}: all {report.rows_read:,} rows lie outside the clip range")
+        raise no_facts(report)
     names, entities, relations = _numbered(checked, vocabularies, used)
     return RawFacts(
         names["subject"][row],
@@ -148,6 +152,12 @@ def read_raw_facts(
         opened.name,
         report,
     )
+
+
+def no_facts(report: BadRows) -> DataError:
+    """What to raise where rows can be read and none of them gives a fact."""
+    why = "are events with one actor only" if report.one_sided else "lie outside the clip range"
+    return DataError(f"{report.source}: all {report.rows_read:,} rows {why}")
 
 
 def facts_of_rows(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.readers.bad_rows import FIRST, BadRow, shorten
-from metatkgr.data.readers.layout import ROLES, SAMPLE, Layout, find_layout
+from metatkgr.data.readers.layout import SAMPLE, Layout, find_layout
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.errors import DataError
 
@@ -24,6 +24,7 @@ __all__ = [
     "cell_text",
     "is_frame",
     "rows_of_frame",
+    "rows_of_mappings",
     "rows_of_tuples",
 ]
 
@@ -98,6 +99,55 @@ def _sample_text(row: Sequence[Any]) -> list[str]:
     return [cell_text(cell) or "" for cell in row]
 
 
+def rows_of_mappings(
+    mappings: Iterable[Any],
+    options: ReadOptions,
+    *,
+    source: str = "",
+    layout: Layout | None = None,
+    numbers: Sequence[int] | None = None,
+) -> Rows:
+    """Rows from dictionaries, whose keys are the columns; what is not there is a missing value.
+
+    Args:
+        mappings: one for each row.
+        options: how to read them.
+        source: what reports call them.
+        layout: of rows that came before; None: by the keys of the first hundred.
+        numbers: of the rows; None: from 1.
+    """
+    listed = list(mappings)
+    source = source or options.name or "dictionaries"
+    if layout is None:
+        sample = [row for row in listed[:SAMPLE] if isinstance(row, Mapping)]
+        seen = dict.fromkeys(key for row in sample for key in row)
+        keys = [key for key in seen if isinstance(key, str) and key and key == key.strip()]
+        texts = [[_value_text(row.get(key)) or "" for key in keys] for row in sample]
+        layout = find_layout(keys, texts, options, source=source, table=True)
+    kept: list[Mapping[str, Any]] = []
+    places: list[int] = []
+    bad: list[BadRow] = []
+    for number, row in zip(numbers or range(1, len(listed) + 1), listed, strict=True):
+        if isinstance(row, Mapping):
+            kept.append(row)
+            places.append(number)
+            continue
+        column, value = layout.names["subject"], shorten(repr(row))
+        reason = f"not a dictionary but a {type(row).__name__}"
+        bad.append(BadRow(source, "row", number, column, value, reason))
+    columns = {
+        role: Coded.of(_value_text(row.get(name)) for row in kept)
+        for role, name in layout.names.items()
+    }
+    at = np.asarray(places, np.int64)
+    return Rows(source, "row", layout, columns, at, tuple(bad[:FIRST]), len(bad))
+
+
+def _value_text(value: Any) -> str | None:
+    """As ``cell_text``; what holds other values names nobody and no time."""
+    return None if isinstance(value, (list, dict, bool)) else cell_text(value)
+
+
 def is_frame(source: Any) -> bool:
     """Whether ``source`` is a pandas or polars frame or a pyarrow table."""
     package = type(source).__module__.partition(".")[0]
@@ -147,10 +197,10 @@ def _layout_of_table(
     source: str, names: list[str], column: Callable[[int], Any], options: ReadOptions
 ) -> Layout:
     sample: list[list[str]] = []
-    if options.columns is None and options.interval is None and len(names) == len(ROLES):
+    if options.columns is None:
         heads = [_head(column(at)) for at in range(len(names))]
         sample = [_sample_text(row) for row in zip(*heads, strict=True)]
-    return find_layout(names, sample, options, source=source)
+    return find_layout(names, sample, options, source=source, table=True)
 
 
 def _head(column: Any) -> list[Any]:

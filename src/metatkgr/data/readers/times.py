@@ -2,7 +2,7 @@
 
 A cell may hold
 
-- an integer,
+- an integer: a step, or a date by the forms of ``data.calendar`` (yyyymmdd, seconds since 1970 …),
 - an ISO date, month or datetime, with or without a zone (zones are converted to UTC),
 - a date known in part: ``1987-##-##``, ``1987-05-##``, ``198#-##-##``, ``-431-##-##``,
 - nothing known: ``####-##-##``, ``####`` or an empty cell (an open end, for intervals only).
@@ -22,9 +22,10 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from metatkgr.data.calendar import NUMBER_FORMS, minutes_of_dates, minutes_of_numbers
 from metatkgr.data.facts import IntArray
 
-__all__ = ["MAX_RAW", "Kind", "Moments", "Precision", "UnitFinder", "kind_of", "why_not_a_time"]
+__all__ = ["MAX_RAW", "Kind", "Moments", "Precision", "kind_of", "why_not_a_time"]
 
 MAX_RAW = 10**15
 """Largest raw time either side of zero: differences and products with it stay within int64."""
@@ -42,6 +43,7 @@ _DAY = 24 * 60
 _MANY = 1000  # fewer texts than this are read as fast one by one
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _DAYS_IN_400_YEARS = 146_097
+_DAY_FORM = NUMBER_FORMS.index("yyyymmdd")
 
 
 class Kind(IntEnum):
@@ -137,12 +139,12 @@ def _read_integer(text: str) -> int:
     return value
 
 
-def _read_bare_number(text: str) -> tuple[int, int, Precision]:
-    """An integer among dates: 1987 is a year and 19870531 a day, anything else is unclear."""
+def _read_year(text: str) -> tuple[int, int, Precision]:
+    """An integer among dates that is in no form of ``NUMBER_FORMS``: a year, or unclear."""
     digits = text.lstrip("+-")
     if len(digits) == 4:
         return _read_date(text)
-    if len(digits) == 8 and digits == text:
+    if len(digits) == 8 and digits == text:  # no such day: says why
         return _read_date(f"{text[:4]}-{text[4:6]}-{text[6:]}")
     raise _NotATimeError(
         "a bare number is a date only as a year of four digits or as yyyymmdd "
@@ -179,18 +181,12 @@ def _read_same_length(texts: Sequence[str], length: int) -> tuple[npt.NDArray[np
             value = value * 10 + digit
         return value
 
-    year, month, day = number(0, 4), number(5, 7), number(8, 10)
-    valid &= (month >= 1) & (month <= 12) & (day >= 1)
-    months = np.where(valid, (year - 1970) * 12 + month - 1, 0)
-    begins = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    next_begins = (months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    valid &= day <= next_begins - begins
-    minute = (begins + day - 1) * (24 * 60)
-    if length == _DATETIME_LENGTH:
-        hours, minutes, seconds = number(11, 13), number(14, 16), number(17, 19)
-        valid &= (hours <= 23) & (minutes <= 59) & (seconds <= 60)
-        minute += 60 * hours + minutes
-    return valid, minute
+    date = number(0, 4), number(5, 7), number(8, 10)
+    zero = np.zeros(len(texts), np.int64)
+    timed = length == _DATETIME_LENGTH
+    clock = (number(11, 13), number(14, 16), number(17, 19)) if timed else (zero, zero, zero)
+    minute, fine = minutes_of_dates(*date, *clock)
+    return valid & fine, minute
 
 
 def _read(text: str | None) -> tuple[Kind, int, int, int, Precision]:
@@ -219,7 +215,7 @@ def why_not_a_time(text: str | None, unit: str) -> str:
         if kind is Kind.OPEN:
             return "an unknown time (only intervals may be open)"
         if kind is Kind.INTEGER:
-            _read_bare_number(text)
+            _read_year(text)
     except _NotATimeError as error:
         return str(error)
     return "not an integer" if unit == "step" else f"not a time in the unit {unit!r}"
@@ -271,12 +267,6 @@ class Moments:
                 kind[at] = Kind.BAD
         return cls(texts, kind, value, first, last, precision)
 
-    def auto_unit(self, *, interval: bool) -> str:
-        """The unit to read these times in when nobody chose one (:class:`UnitFinder`)."""
-        finder = UnitFinder()
-        finder.add(self)
-        return finder.unit(interval=interval)
-
     def in_unit(self, unit: str) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]:
         """Raw times in ``unit``.
 
@@ -288,49 +278,23 @@ class Moments:
             return self.value, self.value, integer
         first, last = self.first.copy(), self.last.copy()
         known = self.kind == Kind.DATE
+        minutes, form = minutes_of_numbers(np.where(integer, self.value, 0))
+        first, last = np.where(form > 0, minutes, first), np.where(form > 0, minutes, last)
+        last[form == _DAY_FORM] += _DAY - 1
+        known = known | (form > 0)
+        years = integer & (form == 0)
         if unit != "year":
-            for at in np.flatnonzero(integer).tolist():
+            for at in np.flatnonzero(years).tolist():
                 try:
-                    first[at], last[at], _ = _read_bare_number(str(self.texts[at]))
+                    first[at], last[at], _ = _read_year(str(self.texts[at]))
                     known[at] = True
                 except _NotATimeError:
                     pass
         first, last = _minutes_to_raw(first, unit), _minutes_to_raw(last, unit)
         if unit == "year":
-            first, last = np.where(integer, self.value, first), np.where(integer, self.value, last)
-            known = known | integer
+            first, last = np.where(years, self.value, first), np.where(years, self.value, last)
+            known = known | years
         return first, last, known
-
-
-class UnitFinder:
-    """Finds the unit to read times in when nobody chose one.
-
-    Integers (when there are more of them than dates) are steps. Otherwise points in time take the
-    finest unit that any of them needs. Intervals take the coarsest, the one unit that all their
-    ends state: a single full date among years must not turn years into days.
-    """
-
-    def __init__(self) -> None:
-        self._integers = self._dates = 0
-        self._precisions: set[int] = set()
-        self._hours: set[int] = set()
-
-    def add(self, moments: Moments) -> None:
-        """Take some more times."""
-        dates = moments.kind == Kind.DATE
-        self._integers += int(np.count_nonzero(moments.kind == Kind.INTEGER))
-        self._dates += int(np.count_nonzero(dates))
-        self._precisions.update(np.unique(moments.precision[dates]).tolist())
-        self._hours.update(np.unique(moments.first[dates] // 60 % 24).tolist())
-
-    def unit(self, *, interval: bool) -> str:
-        """The unit to read all of them in."""
-        if self._integers > self._dates or not self._dates:
-            return "step"
-        precision = min(self._precisions) if interval else max(self._precisions)
-        if precision == Precision.HOUR:
-            return "hour" if len(self._hours) > 1 else "day"
-        return ("year", "month", "day")[precision]
 
 
 def _minutes_to_raw(minutes: IntArray, unit: str) -> IntArray:

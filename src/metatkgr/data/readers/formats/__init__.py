@@ -21,7 +21,7 @@ from metatkgr.errors import DataError
 
 __all__ = ["COMPRESSED", "FileFormat", "kind_of_file", "pieces", "register", "suffixes_told"]
 
-COMPRESSED = (".gz", ".zst")
+COMPRESSED = (".gz", ".zst", ".zip")
 
 
 class FileFormat(Protocol):
@@ -55,7 +55,7 @@ def register(*suffixes: str, compressed: bool = False) -> Callable[[FileFormat],
 
     Args:
         suffixes: such as ``.csv``, in lower case.
-        compressed: whether they may also be compressed, with ``.gz`` or ``.zst`` behind.
+        compressed: whether they may also be compressed, with ``.gz``, ``.zst`` or ``.zip`` behind.
     """
 
     def keep(read: FileFormat) -> FileFormat:
@@ -88,7 +88,7 @@ def suffixes_told() -> str:
     _find_own()
     plain = [end for end, kind in _KNOWN.items() if not kind.compressed]
     text = ", ".join(end for end, kind in _KNOWN.items() if kind.compressed)
-    return f"{text} (also with {' or '.join(COMPRESSED)}) and {', '.join(plain)}"
+    return f"{text} (also with {', '.join(COMPRESSED)}) and {', '.join(plain)}"
 
 
 def pieces(

@@ -8,6 +8,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from zipfile import BadZipFile, ZipFile
 
 from metatkgr.data.readers.cells import sample_cells
 from metatkgr.data.readers.formats import kind_of_file, register
@@ -17,17 +18,17 @@ from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.tables import Rows
 from metatkgr.errors import DataError
 
-__all__ = ["rows_of_text"]
+__all__ = ["blocks_of", "rows_of_text"]
 
 _BYTES_PER_ROW = 48
 _LONGEST_LINE = 1 << 28
 
 
-@register(".csv", ".tsv", ".txt", compressed=True)
+@register(".csv", ".tsv", ".txt", ".tab", compressed=True)
 def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool) -> Iterator[Rows]:
     """The rows of a text file; see :class:`FileFormat`."""
     _, suffix, compression = kind_of_file(file)
-    blocks = _blocks(file, compression, rows and rows * _BYTES_PER_ROW)
+    blocks = blocks_of(file, compression, rows and rows * _BYTES_PER_ROW)
     return rows_of_text(blocks, str(file), suffix, options)
 
 
@@ -42,7 +43,7 @@ def rows_of_text(
     Args:
         blocks: of whole lines, uncompressed.
         source: what to call the file.
-        suffix: .csv, .tsv or .txt.
+        suffix: .csv, .tsv, .txt or .tab.
         options: how to read it.
         fast: use pyarrow where it can be; the result is the same without.
     """
@@ -54,7 +55,7 @@ def rows_of_text(
                 raise DataError(f"{source} is UTF-16 text: save it as UTF-8")
             block = block.removeprefix(BOM_UTF8)
         if layout is None and (lines := _sample(block)):
-            delimiter = options.delimiter or pick_delimiter(lines[0][1], suffix)
+            delimiter = options.delimiter or pick_delimiter([line for _, line in lines], suffix)
             cells = [sample_cells(line, delimiter) for _, line in lines]
             skip = lines[0][0] if has_header(cells, options) else 0
             names, others = (cells[0], cells[1:]) if skip else (None, cells)
@@ -86,7 +87,7 @@ def _sample(data: bytes, limit: int = SAMPLE + 1) -> list[tuple[int, str]]:
     return found
 
 
-def _blocks(file: Path, compression: str, size: int | None) -> Iterator[bytes]:
+def blocks_of(file: Path, compression: str, size: int | None) -> Iterator[bytes]:
     """The uncompressed bytes of a file in blocks of whole lines; None: all in one."""
     rest = b""
     try:
@@ -94,8 +95,11 @@ def _blocks(file: Path, compression: str, size: int | None) -> Iterator[bytes]:
             if size is None:
                 yield stream.read()
                 return
-            while block := stream.read(size):
-                end = block.rfind(b"\n") + 1
+            following = stream.read(size)
+            while following:
+                block, following = following, stream.read(size)
+                # The last line goes with the others: a small file is one block, as if read whole.
+                end = block.rfind(b"\n") + 1 if following else len(block)
                 if end:
                     yield rest + block[:end]
                     rest = block[end:]
@@ -105,8 +109,8 @@ def _blocks(file: Path, compression: str, size: int | None) -> Iterator[bytes]:
                     raise DataError(
                         f"{file} has a line of more than {len(rest):,} bytes: is it text?"
                     )
-    except (EOFError, zlib.error, OSError, ValueError) as error:
-        kind = {".gz": "gzip", ".zst": "zstd"}.get(compression)
+    except (EOFError, zlib.error, OSError, ValueError, BadZipFile, NotImplementedError) as error:
+        kind = {".gz": "gzip", ".zst": "zstd", ".zip": "zip"}.get(compression)
         if kind is None:
             reason = getattr(error, "strerror", None) or error
             raise DataError(f"cannot read {file}: {reason}") from None
@@ -118,6 +122,8 @@ def _blocks(file: Path, compression: str, size: int | None) -> Iterator[bytes]:
 def _opened(file: Path, compression: str) -> BinaryIO:
     if compression == ".gz":
         return cast(BinaryIO, gzip.open(file, "rb"))
+    if compression == ".zip":
+        return _only_member(file)
     if compression == ".zst":
         try:
             import pyarrow as pa
@@ -126,3 +132,14 @@ def _opened(file: Path, compression: str) -> BinaryIO:
         stream: Any = pa.CompressedInputStream(str(file), "zstd")
         return cast(BinaryIO, stream)
     return file.open("rb")
+
+
+def _only_member(file: Path) -> BinaryIO:
+    """The one file in a zip archive, which is how event data are handed out."""
+    with ZipFile(file) as archive:  # a member that is open keeps the file open
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        if len(members) != 1:
+            raise DataError(f"{file} holds {len(members)} files: unpack it and name one of them")
+        if members[0].flag_bits & 1:
+            raise DataError(f"{file} is encrypted: unpack it")
+        return cast(BinaryIO, archive.open(members[0]))
