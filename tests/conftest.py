@@ -31,6 +31,12 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_place(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What the program keeps for its user is kept apart from what it keeps for this one."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """Test processes share the cores: more threads than cores wait for each other at every step."""
     torch.set_num_threads(1)

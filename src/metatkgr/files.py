@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import secrets
+import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,10 +29,12 @@ __all__ = [
     "check_digests",
     "check_file",
     "exclusive",
+    "read_bytes",
     "read_json",
     "read_text",
     "read_toml",
     "to_toml",
+    "user_folder",
     "write_digests",
     "write_json",
     "write_text",
@@ -39,8 +42,8 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 
-_LARGEST_TEXT = 1 << 31
-"""Bytes of a text file that is read whole; no file of ours comes near."""
+MOST_BYTES = 1 << 26
+"""Of a file that is read whole; no file of ours comes near, but for the names of a large graph."""
 
 
 @contextmanager
@@ -186,14 +189,37 @@ def check_file(path: Path) -> None:
     raise DataError(f"{path} is not an ordinary file" if there else f"there is no file {path}")
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of an ordinary file of at most so many bytes.
+
+    Raises:
+        DataError: it is not there, not ordinary, or too large.
+    """
+    check_file(path)
+    try:
+        # Should a pipe have taken the file's place meanwhile, it is not waited for.
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+        with open(number, "rb") as file:
+            about = os.fstat(number)
+            if not stat.S_ISREG(about.st_mode):
+                raise DataError(f"{path} is not an ordinary file")
+            if about.st_size > most:
+                raise DataError(
+                    f"{path} has {about.st_size:,} bytes, too many for a file of its kind"
+                )
+            return file.read(about.st_size)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_json(path: Path, most: int = MOST_BYTES) -> Any:
+    """The content of a JSON file of at most so many bytes.
 
     Raises:
         DataError: it cannot be read, or is no JSON.
     """
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_text(path, most))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {error}") from None
 
@@ -210,18 +236,32 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not TOML: {error}") from None
 
 
-def read_text(path: Path) -> str:
-    """The content of a text file in UTF-8, which must be an ordinary file of a sensible size."""
-    check_file(path)
+def read_text(path: Path, most: int = MOST_BYTES) -> str:
+    """The content of a text file in UTF-8, with plain ends of lines; see :func:`read_bytes`."""
     try:
-        size = path.stat().st_size
-        if size > _LARGEST_TEXT:
-            raise DataError(f"{path} has {size:,} bytes, too many for a file of its kind")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        return read_bytes(path, most).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}") from None
+
+
+def user_folder(kind: str) -> Path:
+    """A folder of the user's own, for what the program keeps: made where missing, for no one else.
+
+    It lies in ``$XDG_DATA_HOME/metatkgr``, else in ``~/.local/share/metatkgr``.
+
+    Raises:
+        DataError: it cannot be made.
+    """
+    chosen = Path(os.environ.get("XDG_DATA_HOME", ""))
+    try:
+        home = chosen if chosen.is_absolute() else Path.home() / ".local" / "share"
+        folder = home / "metatkgr" / kind
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+    except (OSError, RuntimeError) as error:
+        raise DataError(
+            f"no folder can be made for your data ({error}): set XDG_DATA_HOME"
+        ) from None
 
 
 def write_digests(path: Path, names: Iterable[str]) -> None:

@@ -4,23 +4,45 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
 import metatkgr.training.checkpoint as tensor_files
+from local_service import Command
+from metatkgr.cli.serve import _quality_of
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.files import write_json
 from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.store import FactStore
 from metatkgr.models import available, create
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.serving.quality import Quality
 from metatkgr.training.checkpoint import expected_state
 from metatkgr.training.estimator import configure
+from metatkgr.training.opening import open_model
 from metatkgr.training.runs import load_run, save_graph, save_manifest, save_model
 
 FACTS = simulate(facts=400, seed=1)
 FILES = ("config.toml", "model.safetensors", "graph.safetensors", "vocabulary.json")
+
+
+@contextmanager
+def no_memory_beyond(size: int) -> Iterator[None]:
+    """Within it, this process gets no more than ``size`` bytes besides those it has."""
+    has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (has + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 class Payload:
@@ -136,6 +158,64 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path, name: str) -> None:
         place(folder / name)
         with pytest.raises(DataError):
             load_run(folder)
+
+
+def test_what_a_run_says_about_its_own_quality_is_not_shown(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run")
+
+    def opened() -> Quality:
+        return _quality_of(open_model(folder, device="cpu"), tmp_path, 0)
+
+    quality = opened()
+    report = {"status": "ready", "models": [{"name": "transe", "mrr": 0.999}]}
+    write_json(folder / "quality.json", {"key": quality._key(), "report": report})
+    assert opened()._kept() is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "brackets", "list", "bytes"])
+def test_a_strange_file_of_qualities_is_measured_anew_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "quality.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes({"brackets": b"[" * 10**6, "list": b"[1]", "bytes": b"\xff"}[kind])
+    told: list[object] = []
+    quality = Quality({}, FACTS, cache=path)
+    # In a thread: a pipe that is waited for would be waited for by the tests.
+    with no_memory_beyond(1 << 30):
+        asker = threading.Thread(target=lambda: told.append(quality._kept()), daemon=True)
+        asker.start()
+        asker.join(timeout=10)
+    assert told == [None]
+
+
+def test_a_service_keeps_facts_outside_the_folder_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "mine"))
+    opened = open_model(made(tmp_path / "run"), device="cpu")
+    assert opened.store.parent == tmp_path / "mine" / "metatkgr" / "observed"
+    assert opened.store.parent.stat().st_mode & 0o077 == 0
+    assert opened.store == open_model(FACTS, device="cpu").store
+    assert opened.store != open_model(simulate(facts=400, seed=2), device="cpu").store
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert opened.store.is_relative_to(tmp_path / "home" / ".local" / "share")
+    monkeypatch.setenv("HOME", "/dev/null")
+    with pytest.raises(DataError, match="XDG_DATA_HOME"):
+        _ = opened.store
+    assert opened.quality_file is None
+
+
+def test_a_store_planted_in_a_run_is_named_and_not_opened(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run")
+    with FactStore(folder / "observed.sqlite") as planted:
+        planted.add([(FACTS.entities[0], FACTS.relations[0], "Planted", "2016-02-01")])
+    with Command(folder, "--no-quality", folder=tmp_path) as service:
+        assert "0 observed facts in sqlite:" in service.said
+        assert f"are in {folder / 'observed.sqlite'}: --store opens it." in service.said
 
 
 def test_going_on_does_not_write_through_a_link(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -294,3 +295,40 @@ def test_a_probe_writes_and_reads_back(where: str) -> None:
         store.probe()
         other.probe()
         assert store.since() == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON metatkgr_fact BEGIN DELETE FROM metatkgr_fact; END",
+        "CREATE VIEW others AS SELECT * FROM metatkgr_fact",
+        "CREATE TABLE others (a INTEGER)",
+        "CREATE INDEX i ON metatkgr_fact (lower(subject))",
+    ],
+)
+def test_a_store_with_more_in_it_than_our_tables_is_refused(tmp_path: Path, planted: str) -> None:
+    path = tmp_path / "facts.sqlite"
+    with FactStore(path) as store:
+        store.add([("A", "b", "C", "2016-01-04")])
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(planted)
+    with pytest.raises(StoreError, match="is none of ours"):
+        FactStore(path)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE VIEW metatkgr_fact AS WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x FROM n) "
+        "SELECT x AS sequence, '' AS digest, '' AS subject, '' AS relation, '' AS object, '' AS "
+        "time, '' AS received FROM n",
+        "CREATE TABLE metatkgr_fact (sequence INTEGER PRIMARY KEY, digest TEXT UNIQUE, subject "
+        "TEXT, relation TEXT, object TEXT, time TEXT, received TEXT, CHECK (length(subject) < 9))",
+    ],
+)
+def test_a_store_whose_tables_are_others_is_refused(tmp_path: Path, planted: str) -> None:
+    path = tmp_path / "facts.sqlite"
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(planted)
+    with pytest.raises(StoreError, match="is not as we make it"):
+        FactStore(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -34,8 +33,8 @@ def serve(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where observed facts are kept: a file (SQLite) or postgresql://…; else "
-            "observed.sqlite in the run's folder, or NAME.observed.sqlite here.",
+            help="Where observed facts are kept: a file (SQLite) or postgresql://…; else a file "
+            "for these facts in your data folder ($XDG_DATA_HOME/metatkgr/observed).",
         ),
     ] = None,
     host: Annotated[
@@ -136,24 +135,35 @@ class _Opening:
         from metatkgr.serving.service import Service
         from metatkgr.training.opening import open_model
 
-        told = self.reading.options(console_for(None))
+        console = console_for(None)
+        told = self.reading.options(console)
         if worker > 0 or again:
             told["tell"] = None  # once is enough
         opened = open_model(self.data, **self.words, **told)
-        forecaster, folder = Forecaster.load(opened), opened.folder
-        name = re.sub(r"[^\w.-]+", "-", forecaster.facts.name or "facts")
-        where = self.store or str(
-            folder / "observed.sqlite" if folder else f"{name}.observed.sqlite"
-        )
+        forecaster = Forecaster.load(opened)
         # Who comes in place of another must not begin an empty store beside one that was removed.
-        kept = FactStore(where, make=not again)
+        kept = FactStore(self.store or opened.store, make=not again)
+        if not (self.store or worker or again or len(kept)):
+            for other in _other_stores(opened):
+                told_before = f"Facts observed before are in {other}: --store opens it."
+                console.print(told_before, soft_wrap=True)
         service = Service(forecaster, kept, model=forecaster.model.name, limits=self.limits)
         _ = forecaster.calibration  # fitted now, not while the first client waits
         return service, None if self.shared is None else _quality_of(opened, self.shared, worker)
 
 
+def _other_stores(opened: OpenModel) -> list[Path]:
+    """Where a user may look for facts who finds none in the usual store."""
+    usual = opened.store
+    name = usual.name.rpartition("-")[0]
+    before = [Path(f"{name}.observed.sqlite"), *sorted(usual.parent.glob(f"{name}-*.sqlite"))]
+    if opened.folder:
+        before.append(opened.folder / "observed.sqlite")
+    return [path for path in before if path != usual and path.is_file()]
+
+
 def _quality_of(opened: OpenModel, shared: Path, worker: int) -> Quality:
-    """Measures what is served beside the rules; of a run, the result is kept in its folder."""
+    """Measures what is served beside the rules; of a run, the result is kept."""
     from metatkgr.models import create
     from metatkgr.serving.quality import Quality, QualitySettings
 
@@ -164,6 +174,6 @@ def _quality_of(opened: OpenModel, shared: Path, worker: int) -> Quality:
         {opened.model.name: opened.another, **makers},
         opened.facts,
         QualitySettings(opened.shots, opened.visibility, opened.seed),
-        (opened.folder or shared) / "quality.json",
+        opened.quality_file or shared / "quality.json",
         measures=worker == 0,
     )

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -306,6 +307,8 @@ class FactStore:
 
     def _make_tables(self) -> None:
         with self._writing() as connection:
+            if self._is_sqlite:
+                self._check_schema(connection)
             _tables.create_all(connection)
             version = connection.scalar(sa.select(sa.func.max(_schema.c.version)))
             if version is None:
@@ -324,6 +327,18 @@ class FactStore:
                 opened = os.stat(path)
                 self._file = path, opened.st_dev, opened.st_ino
 
+    def _check_schema(self, connection: sa.Connection) -> None:
+        """Refuse a file with more in it than our tables: a trigger or a view could do anything."""
+        for name, part in _schema_of(connection).items():
+            known = _own_schema().get(name)
+            own = part.kind in ("table", "index") and name.startswith("sqlite_")  # SQLite's
+            if part != known and not own:
+                what = "is not as we make it" if known else "is none of ours"
+                raise StoreError(
+                    f"{self.name} is not a store of facts: its {part.kind} {name[:80]!r} {what}; "
+                    "name another file"
+                )
+
     def _store_error(self, error: Exception) -> StoreError:
         """A database's error as one line that names the store and not its password."""
         cause = getattr(error, "orig", None) or error
@@ -331,6 +346,29 @@ class FactStore:
         if "not a database" in reason or "no such column" in reason:
             return StoreError(f"{self.name} is not a store of facts ({reason}); name another file")
         return StoreError(f"the store {self.name} does not answer: {reason}")
+
+
+class _Part(NamedTuple):
+    """A table, index, view or trigger of an SQLite file."""
+
+    kind: str
+    sql: str
+
+
+def _schema_of(connection: sa.Connection) -> dict[str, _Part]:
+    rows = connection.exec_driver_sql("SELECT name, type, sql FROM sqlite_master")
+    return {
+        str(name): _Part(str(kind), "".join(str(sql).split()).lower()) for name, kind, sql in rows
+    }
+
+
+@cache
+def _own_schema() -> dict[str, _Part]:
+    """What an SQLite file of ours holds."""
+    engine = sa.create_engine("sqlite://")
+    with engine.begin() as connection:
+        _tables.create_all(connection)
+        return _schema_of(connection)
 
 
 def _checked(fact: Sequence[str]) -> FactView:
@@ -352,11 +390,14 @@ def _digest(fact: FactView) -> str:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Readers beside a writer (WAL), and a commit that is on the disk when it returns (FULL)."""
+    """Readers beside a writer (WAL), and a commit that is on the disk when it returns (FULL).
+
+    What the file's own schema calls is not trusted: it may be anyone's.
+    """
     # The driver's own transactions would begin at the first write, too late to take turns.
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+    for pragma in ("trusted_schema=OFF", "journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -1,11 +1,11 @@
 """How good the served model is: over time, and beside the rules, on meta-validation.
 
-Measured once, in the background, on a sample of the queries, and kept in the run's folder.
+Measured once, in the background, on a sample of the queries, and kept in a file of the user's own:
+what lies in the folder of a run may be a stranger's word.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ import numpy as np
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
-from metatkgr.errors import MetaTKGRError
+from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.files import write_json
+from metatkgr.files import read_json, write_json
 from metatkgr.models.base import Model
 from metatkgr.serving.schemas import ModelQualityOut, QualityOut, SpanOut
 from metatkgr.version import __version__
@@ -107,12 +107,12 @@ class Quality:
         return {"version": __version__, "models": list(self._models), **sizes, **settings}
 
     def _kept(self) -> QualityOut | None:
-        if self._cache is None or not self._cache.exists():
+        if self._cache is None:
             return None
         try:
-            content = json.loads(self._cache.read_text(encoding="utf-8"))
+            content = read_json(self._cache)
             return QualityOut(**content["report"]) if content["key"] == self._key() else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (DataError, ValueError, KeyError, TypeError):
             return None
 
     def _work(self) -> None:

@@ -27,6 +27,7 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.evaluation.filters import FILTERS
+from metatkgr.files import check_file
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import Loss, Part, Phase
 
@@ -206,6 +207,7 @@ def file_of_the_first(path: Path) -> Iterator[Path | None]:
         return
     content = b""
     if part.number == 0 and path.exists():
+        check_file(path)
         content = path.read_bytes()
     size = torch.tensor([len(content)], device=_wire())
     dist.broadcast(size, 0)

@@ -6,7 +6,9 @@ the way from the words for a device and a precision to what they stand for.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,8 @@ from metatkgr.data import sources
 from metatkgr.data.facts import Facts
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.tasks import Tasks
-from metatkgr.errors import SettingsError
+from metatkgr.errors import DataError, SettingsError
+from metatkgr.files import read_bytes, user_folder
 from metatkgr.models import DEFAULT_MODEL, create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
@@ -48,6 +51,27 @@ class OpenModel:
     def protocol(self) -> dict[str, Any]:
         """What the tasks follow from besides the facts."""
         return {"shots": self.shots, "visibility": self.visibility, "seed": self.seed}
+
+    @property
+    def store(self) -> Path:
+        """The file in which a service keeps what it is told about these facts.
+
+        A place of the user's own: the folder of a run may be a stranger's, and so may a database
+        in it.
+        """
+        name = re.sub(r"[^\w.-]+", "-", self.facts.name or "facts")[:60]
+        return user_folder("observed") / f"{name}-{self.facts.fingerprint[:12]}.sqlite"
+
+    @property
+    def quality_file(self) -> Path | None:
+        """Where the quality of a run is kept, in a place of the user's own; None: nowhere."""
+        try:
+            if self.folder is None:
+                return None
+            run = hashlib.sha256(read_bytes(self.folder / "MANIFEST")).hexdigest()
+            return user_folder("quality") / f"{run[:24]}.json"
+        except DataError:
+            return None
 
     def tasks(self, split: str = "meta-test") -> Tasks:
         """The few-shot tasks of a split."""

@@ -70,6 +70,8 @@ _LOADED = ("config.toml", "graph.safetensors", "vocabulary.json", "model.safeten
 _TOLD = ("trace.jsonl", "metrics.json", "CARD.md")
 """What is there to be read by people and programs."""
 _MANIFEST = "MANIFEST"
+_MOST_NAMES = 1 << 31
+"""Bytes of the names of a graph."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +279,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
 def _load_graph(folder: Path) -> Facts:
     columns = read_tensors(folder / "graph.safetensors")[0]
     path = folder / "vocabulary.json"
-    content = read_json(path)
+    content = read_json(path, _MOST_NAMES)
     try:
         facts = Facts(
             subject=columns["subject"].numpy(),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from metatkgr.data.catalog import source_formats as formats
 from metatkgr.errors import DataError
+from metatkgr.files import check_file
 
 __all__ = ["ENTRIES", "CatalogEntry", "CatalogFile", "Published", "Recipe", "Source"]
 
@@ -60,12 +61,10 @@ class CatalogFile:
         """The content, decompressed and checked; DataError when it is not the catalogue's."""
         path = folder / self.name
         try:
-            if path.suffix == ".gz":
-                with gzip.open(path) as file:
-                    # Reading one byte too many shows a longer file without unpacking all of it.
-                    content = file.read(self.size + 1)
-            else:
-                content = path.read_bytes()
+            check_file(path)
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                # Reading one byte too many shows a longer file without unpacking all of it.
+                content = file.read(self.size + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"cannot read {path}: {error}; {_REPLACE}") from error
         self.check(content, str(path))

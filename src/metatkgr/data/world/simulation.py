@@ -176,7 +176,7 @@ def world_settings_from_metadata(path: str | Path) -> WorldSettings | None:
         return None
     try:
         return WorldSettings(**json.loads(metadata[_METADATA_KEY]))
-    except (ValueError, TypeError, MetaTKGRError):
+    except (ValueError, TypeError, RecursionError, MetaTKGRError):
         return None
 
 
