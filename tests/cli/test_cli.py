@@ -257,3 +257,23 @@ def test_an_unwritable_target_is_an_error_not_a_traceback(run: Run, tmp_path: Pa
     shown = run("evaluate", "world:3000", "--json", tmp_path / "file" / "result.json")
     assert shown.code == 2
     assert "cannot write" in shown.err
+
+
+def test_names_do_not_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+    title, turned, marked = "a\x1b]0;owned\x07", "bank \u202eknab", "[/bold] [red]\x9b31m"
+    rows = [(n, name) for n in range(60) for name in (title, turned, marked)]
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("".join(f"{name}\tr\to{n % 7}\t{n}\n" for n, name in rows))
+    words = ("predict", facts, "--entity", "o1", "--side", "subject", "--explain")
+    words += ("--relation", "r", "--model", "recurrency", "--top", 3)
+    shown = run(*words)
+    assert shown.code == 0, shown.err
+    wrong = run("predict", facts, "--entity", "bank \u202eknaB", "--model", "recurrency")
+    assert wrong.code == 2
+    told = run(*words, "--json", "-")
+    for text in (shown.out, shown.err, wrong.err, told.out):
+        assert not set(text) & set("\x1b\x07\x9b\u202e"), ascii(text)
+    assert "bank \\u202eknab" in shown.out
+    assert "[/bold] [red]\\u009b31m" in shown.out
+    named = {forecast["entity"] for forecast in json.loads(told.out)["forecasts"]}
+    assert {title, turned, marked} <= named

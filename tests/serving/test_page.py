@@ -17,6 +17,8 @@ from metatkgr.serving.limits import ServiceSettings
 if reason := system_browser.why_not():
     pytest.skip(reason, allow_module_level=True)
 
+TURNED = "bank \u202eknab"
+"""Its second half is read backwards where nobody takes care."""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">'\"&amp;</script>"
 TOKEN = "a-token-of-some-length"
 PHONE = {"width": 360, "height": 740}
@@ -150,6 +152,13 @@ def test_hostile_names_are_text(open_page: Open, world: Facts) -> None:
     page.fill("#search", "<img")
     page.wait_for_selector("#match-0")
     assert page.inner_text("#match-0").startswith(HOSTILE)
+    page.click("#new-toggle")
+    page.fill("#new-name", TURNED)
+    page.fill("#other-0", TURNED + "!")
+    page.click("#new-form button.strong")
+    page.wait_for_selector("#forecast-title:has-text('bank')")
+    assert page.inner_text("#forecast-title") == "What next for bank \\u202eknab?"
+    assert "\u202e" not in page.inner_text("main")
 
 
 def test_the_model_is_shown_beside_the_rules_and_over_time(open_page: Open) -> None:

@@ -13,6 +13,7 @@ from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import compare as compare_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
+from metatkgr.cli.output import visible
 from metatkgr.cli.predict import calibrate as calibrate_command
 from metatkgr.cli.predict import predict as predict_command
 from metatkgr.cli.reproduce import reproduce as reproduce_command
@@ -60,7 +61,14 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    shown = logging.StreamHandler()
+    shown.setFormatter(_VisibleFormatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[shown])
+
+
+class _VisibleFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 def main(program: Callable[[], object] = app) -> None:
@@ -68,7 +76,7 @@ def main(program: Callable[[], object] = app) -> None:
     try:
         program()
     except MetaTKGRError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(visible(f"error: {error}\n"))
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -72,17 +72,18 @@ def demo(
         "whole past: the upper bound.\n"
     )
     story = story_of(tellers)
-    console.print(f"[bold]{story.entity}[/bold] has just appeared. All we know:")
+    console.print(f"[bold]{story.entity}[/bold] has just appeared. All we know:", markup=True)
     for subject, relation, other, date in story.support:
         console.print(f"  {date}: {subject} {relation} {other}")
-    console.print(f"The question: [bold]{story.question}[/bold]")
+    console.print(f"The question: [bold]{story.question}[/bold]", markup=True)
     for name, names in story.forecasts.items():
         console.print(f"  {name:10} says {', '.join(names)}")
     console.print(f"What happened: {', '.join(story.truth)}.")
     observed, forecasts = newcomer_of(world, story)
     console.print(
         f"\nNow somebody whom no simulation knows: [bold]{forecasts.query['label']}[/bold]. "
-        "We observe, and train nothing:"
+        "We observe, and train nothing:",
+        markup=True,
     )
     for fact in observed:
         console.print(f"  {fact.time}: {fact.subject} {fact.relation} {fact.object}")
@@ -91,6 +92,7 @@ def demo(
         "\nNext, the same on a page, where you can type in newcomers of your own:\n"
         f"  [bold]metatkgr serve world:{facts}:{seed} --model paths[/bold]\n"
         "or with a file of yours: [bold]metatkgr predict events.csv --entity NAME --explain[/bold]",
+        markup=True,
         soft_wrap=True,
     )
     emit_json(

@@ -1,17 +1,21 @@
 """What the command line prints: tables for people, JSON for programs.
 
-JSON asked for on '-' is the only thing on standard output; all else goes to standard error.
+JSON asked for on '-' is the only thing on standard output; all else goes to standard error. Names
+come from files of anyone: whatever is printed passes :func:`visible`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 
 from metatkgr.files import write_json
@@ -23,18 +27,50 @@ __all__ = [
     "metric_table",
     "plain_table",
     "short",
+    "visible",
 ]
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but for tabs and ends of lines; what turns the direction of writing; halves of
+characters."""
+
+
+def visible(text: str) -> str:
+    """A text whose characters that steer a terminal, or turn around what is beside them, are shown.
+
+    As JSON would write them, so that the JSON of a text stays that of the same text.
+    """
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class _Visible(RenderHook):
+    """Has all that a console prints pass :func:`visible`, but not what rich itself adds to it."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Shown(renderable) for renderable in renderables]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    renderable: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in console.render(self.renderable, options):
+            yield part if part.control else Segment(visible(part.text), part.style)
 
 
 def console_for(json_out: str | None) -> Console:
     """Where to print for people: standard error when standard output carries JSON."""
-    return Console(stderr=json_out == "-", highlight=False)
+    console = Console(stderr=json_out == "-", highlight=False, markup=False)
+    console.push_render_hook(_Visible())
+    return console
 
 
 def emit_json(json_out: str | None, content: Any) -> None:
     """Write ``content`` where ``--json`` says, if it says anything."""
     if json_out == "-":
-        sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        sys.stdout.write(visible(text) + "\n")
     elif json_out is not None:
         write_json(json_out, content)
 
@@ -103,7 +139,7 @@ def growing_bar(what: str) -> Iterator[Callable[[int, int], object]]:
         def update(done: int, total: int) -> None:
             nonlocal bar
             if bar is None:  # drawn when there is something to tell, not while others print
-                words = {"desc": what, "unit": "q", "disable": None, "leave": False}
+                words = {"desc": visible(what), "unit": "q", "disable": None, "leave": False}
                 bar = stack.enter_context(tqdm(total=total, file=sys.stderr, **words))
             bar.total = total
             bar.update(done)

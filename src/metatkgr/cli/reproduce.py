@@ -122,7 +122,7 @@ def reproduce(
         return
 
     def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
 
     def compute(chosen: list[Any]) -> None:
         run_grid(
@@ -140,7 +140,7 @@ def reproduce(
     _print_finished(console, out, cells, json_out)
     failed = failures(out, cells)
     for name, reason in failed.items():
-        console.print(f"failed: {name}: {reason.splitlines()[0]}", style="red", markup=False)
+        console.print(f"failed: {name}: {reason.splitlines()[0]}", style="red")
     if report:
         from metatkgr.experiments.report import write_report
 
@@ -231,4 +231,4 @@ def _print_rows(console: Any, rows: list[list[str]]) -> None:
             text.ljust(width) if column == 0 else text.rjust(width)
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         )
-        console.print("  ".join([first, *others]), markup=False, soft_wrap=True)
+        console.print("  ".join([first, *others]), soft_wrap=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -316,10 +317,9 @@ def _busy(message: str, headers: dict[str, str] | None = None) -> Response:
 
 
 def _host(header: str) -> str:
-    """The name in a Host header, without the port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    """The name in a Host header, without the port; empty where it is not a name and a port."""
+    found = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?", header)
+    return found[1] if found else ""
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

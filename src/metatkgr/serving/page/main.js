@@ -1,5 +1,5 @@
 // The page: who, what, when; forecasts; why.
-import { $, make, percent, say, show, shorten } from "./dom.js";
+import { $, make, percent, say, show, shorten, write } from "./dom.js";
 import { get, post } from "./api.js";
 import { evidenceGraph } from "./evidence.js";
 import { searchBox } from "./search.js";
@@ -75,8 +75,8 @@ async function showTimeline() {
     list.focus();
   };
   show($("timeline-card"));
-  $("timeline-title").textContent = `${state.label}: ${total.toLocaleString("en")} `
-    + (total === 1 ? "fact" : "facts");
+  write($("timeline-title"), `${state.label}: ${total.toLocaleString("en")} `
+    + (total === 1 ? "fact" : "facts"));
   $("timeline-chart").replaceChildren(
     ...(facts.length ? [timelineChart(facts, Math.max(260, $("timeline-chart").clientWidth))] : []));
 }
@@ -143,9 +143,9 @@ function ends(item) {
 function showForecasts({ query, forecasts, calibration }) {
   state.forecasts = forecasts;
   const until = query.until && query.until !== query.at ? ` to ${query.until}` : "";
-  $("forecast-title").textContent = query.relation === null
+  write($("forecast-title"), query.relation === null
     ? `What next for ${state.label}?`
-    : ends({ ...query, label: "…" }).join(" ") + "?";
+    : ends({ ...query, label: "…" }).join(" ") + "?");
   $("forecast-status").textContent = forecasts.length
     ? `${query.at}${until}, by ${query.model}. Choose one to see why.`
     : `${query.at}${until}: nothing to tell.`;
@@ -176,7 +176,7 @@ function choose(i, move) {
   [...$("forecasts").querySelectorAll("button")].forEach((button, n) =>
     button.setAttribute("aria-pressed", n === i));
   const [subject, relation, object] = ends(item);
-  $("evidence-title").textContent = `Why ${item.label}?`;
+  write($("evidence-title"), `Why ${item.label}?`);
   show($("evidence-card"));
   const reasons = item.reasons;
   const width = Math.max(280, Math.floor($("evidence-card").clientWidth - 36));
@@ -284,8 +284,8 @@ async function about() {
   const graph = await get("/graph");
   state.graph = graph;
   const count = (n) => n.toLocaleString("en");
-  $("about").textContent = `${graph.dataset || "facts"}: ${count(graph.facts)} facts, `
-    + `${count(graph.entities)} entities, ${graph.first} to ${graph.last}; model ${graph.model}`;
+  write($("about"), `${graph.dataset || "facts"}: ${count(graph.facts)} facts, `
+    + `${count(graph.entities)} entities, ${graph.first} to ${graph.last}; model ${graph.model}`);
   const at = $("at");
   at.type = DATE_INPUTS[graph.unit] ?? "text";
   at.placeholder = graph.next;
