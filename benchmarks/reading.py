@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,30 @@ def read_csv(work: Workload) -> list[Measurement]:
         floor, _ = best_time(lambda: path.read_bytes().count(b"\n"), work.repeats)
         ours, facts = best_time(lambda: read_facts(path), work.repeats)
         naive, expected = best_time(lambda: _read_naively(path), 1)
+        one, every = Path(folder) / "one.csv", Path(folder) / "every.csv"
+        lines = path.read_text("utf-8").splitlines()
+        one.write_text("\n".join([*lines[:-1], f'"{lines[-1].replace(",", chr(34) + ",", 1)}']))
+        every.write_text("\n".join(f'"{line}"'.replace(",", '","') for line in lines))
+        quoted = [best_time(partial(read_facts, file), work.repeats) for file in (one, every)]
+    for _, same in quoted:
+        if not np.array_equal(same.subject, facts.subject):
+            raise AssertionError("quotes change what is read")
     if not (np.array_equal(facts.subject, expected.subject) and len(facts) == len(expected)):
         raise AssertionError("the fast and the naive reader disagree")
     note = f"{rows:,} rows, {written.bytes / 1e6:.0f} MB; reading the bytes alone {floor:.3f} s"
     return [
         Measurement("read CSV with names", "s", ours, naive, "csv.reader and dictionaries", note),
+        *(
+            Measurement(
+                f"read CSV, {which} quoted",
+                "s",
+                seconds,
+                ours,
+                "no quotes",
+                f"{seconds / ours:.2f} times the seconds without quotes",
+            )
+            for which, (seconds, _) in zip(("one cell", "all cells"), quoted, strict=True)
+        ),
         Measurement(
             "simulate and write CSV", "s", written.seconds, note=f"{rows:,} rows, one pass"
         ),

@@ -600,12 +600,30 @@ def test_one_unusual_line_does_not_slow_down_the_others(monkeypatch) -> None:
         return each(file, some, before)
 
     monkeypatch.setattr(lines, "_split_each", count)
-    text = CLEAN * 100 + '"Ann, or Anna",likes,Bob,2018-01-09\n' + CLEAN * 100 + "a,b\n"
+    text = CLEAN * 100 + ' "Ann, or Anna",likes,Bob,2018-01-09\n' + CLEAN * 100 + "a,b\n"
     rows = rows_of(text.encode(), ".csv")
     assert [number for number, _ in slow] == [301, 602]
     assert rows.numbers.tolist() == list(range(1, 602))
     assert rows.columns["subject"].texts[rows.columns["subject"].codes[300]] == "Ann, or Anna"
     assert [row.number for row in rows.bad] == [602]
+
+
+def test_quoted_cells_take_the_fast_path(monkeypatch) -> None:
+    pytest.importorskip("pyarrow")
+    slow, each = [], lines._split_each
+
+    def count(file, some, before):
+        slow.extend(some := list(some))
+        return each(file, some, before)
+
+    monkeypatch.setattr(lines, "_split_each", count)
+    quoted = '"Ann, or ""Anna""",likes,"",2018-01-09\n"Bob",likes,"Cid",2018-01-09\r\n'
+    assert len(rows_of((CLEAN + quoted * 50 + CLEAN).encode(), ".csv")) == 106
+    assert slow == []
+    # A line that is not for pyarrow leaves the quoted ones to it.
+    rows = rows_of((CLEAN + quoted * 50 + '"a"b,r,c,2\n').encode(), ".csv")
+    assert [number for number, _ in slow] == [104]
+    assert [row.reason for row in rows.bad] == ["text after a closing quote"]
 
 
 def test_a_format_is_one_file_that_registers_itself(tmp_path: Path, monkeypatch) -> None:

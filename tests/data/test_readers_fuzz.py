@@ -265,6 +265,11 @@ def same_width(draw, delimiter: str) -> bytes:
         (b"a,r,b,1,\xff\nc,r,d,2,x\n", ","),  # not UTF-8, in a column nobody reads
         (b"a,r,b,1\0\nc,r,d,2\n", ","),
         (b'"a",r,b,1\nc,r,d,2\n', ","),
+        (b'"a"",b",r,"",1\n"c""",r,"""d",2\n', ","),
+        (b'a,"r\n,b",1\nc,"r",d,2\n', ","),  # a cell over two lines
+        (b'"a"x,r,b,1\nc,r" ,d,2\n""a,r,b,3\n', ","),
+        (b'"a", "r" ,b,1\n"a"\r,r,b,1\n', ","),
+        (b'"a","r","b","1"', ","),
         (b"a,r,b,1\n\nc,r,d,2\n", ","),
         (b"a,r,b,1\nc,r,d\n", ","),
     ],
@@ -272,6 +277,13 @@ def same_width(draw, delimiter: str) -> bytes:
 def test_unusual_lines_are_split_one_by_one(data: bytes, delimiter: str) -> None:
     pytest.importorskip("pyarrow")
     check_fast_path(data, delimiter)
+
+
+@settings(FUZZ, max_examples=400)
+@given(text=st.text(st.sampled_from('"",,a\n\r '), max_size=24))
+def test_any_quotes_are_split_by_pyarrow_as_if_one_by_one(text: str) -> None:
+    pytest.importorskip("pyarrow")
+    check_fast_path(text.encode(), ",")
 
 
 @settings(FUZZ, max_examples=300)

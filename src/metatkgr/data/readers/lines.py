@@ -12,8 +12,8 @@ The rules:
 - Cells past those needed are ignored. Space around a cell is ignored (by ``readers.checks``).
 
 Lines for which the rules of pyarrow cannot differ from these are split by it, many times faster:
-valid UTF-8 with as many cells as most, without quotes, NUL bytes, carriage returns but at the end.
-All others go through ``readers.cells``, one by one.
+valid UTF-8 with as many cells as most, without NUL bytes, carriage returns but at the end, spaces
+around quotes. All others go through ``readers.cells``, one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.readers.bad_rows import FIRST, BadRow, shorten
-from metatkgr.data.readers.cells import NotARowError, decoded, split_line
+from metatkgr.data.readers.cells import NotARowError, decoded, sample_cells, split_line
 from metatkgr.data.readers.layout import Layout
 from metatkgr.data.readers.tables import Coded, Coder, Rows
 
@@ -37,6 +37,7 @@ BLANK = " \t\r\x0b\x0c"
 """What a blank line consists of."""
 _BLOCK = 1 << 23
 _BATCH = 1 << 16
+_QUOTE, _LINE_END = ord('"'), ord("\n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,10 +178,10 @@ def _has_unusual_bytes(file: TextFile) -> bool:
     data = file.data
     return (
         b"\0" in data
-        or (file.quoting and b'"' in data)
         or data.startswith(BOM_UTF8)  # a second byte order mark, which pyarrow would skip
         or data.count(b"\r") != data.count(b"\r\n")
         or not _is_utf8(data)
+        or (file.quoting and b'"' in data and not _is_well_quoted(file))
     )
 
 
@@ -201,6 +202,55 @@ def _bounds(data: bytes) -> tuple[IntArray, IntArray]:
     return np.concatenate([[0], end[:-1] + 1]), end
 
 
+def _is_well_quoted(file: TextFile) -> bool:
+    """Whether pyarrow splits all lines by our rules, as far as quotes go (see ``_quotes``)."""
+    data = np.frombuffer(file.data, np.uint8)
+    at = np.flatnonzero(data == _QUOTE)
+    ends = np.append(np.flatnonzero(data == _LINE_END), len(data))
+    return bool(
+        (np.searchsorted(at, ends) % 2 == 0).all()
+        and _in_place(file, at[::2], opening=True).all()
+        and _in_place(file, at[1::2], opening=False).all()
+    )
+
+
+def _in_place(file: TextFile, at: IntArray, *, opening: bool) -> npt.NDArray[np.bool_]:
+    """Whether each quote stands where one that opens (or closes) may."""
+    data = np.frombuffer(file.data, np.uint8)
+    allowed = np.zeros(256, bool)
+    allowed[[_QUOTE, _LINE_END, ord(file.delimiter)]] = True
+    allowed[ord("\r")] = not opening  # of a line's end: others are unusual anyway
+    beside = at - 1 if opening else at + 1
+    outside = (beside < 0) | (beside >= len(data))
+    return allowed[data[np.where(outside, 0, beside)]] | outside
+
+
+def _quotes(
+    file: TextFile, begin: IntArray, end: IntArray
+) -> tuple[npt.NDArray[np.bool_], IntArray]:
+    """What the quotes of each line mean for it.
+
+    From one quote to the next, text is outside and inside of quotes by turns: doubled quotes leave
+    and come back at once. So those that open stand at the beginning of a cell, those that close at
+    its end, and both beside another one.
+
+    Returns:
+        (L,) whether pyarrow may split a line otherwise, and (L,) how many delimiters are in quotes.
+    """
+    data = np.frombuffer(file.data, np.uint8)
+    at = np.flatnonzero(data == _QUOTE)
+    before = np.searchsorted(at, begin)  # quotes in earlier lines
+    line = np.searchsorted(end, at)
+    opens = (np.arange(len(at)) - before[line]) % 2 == 0
+    odd = np.bincount(line, minlength=len(end)) % 2 == 1
+    for opening in (True, False):
+        some = opens == opening
+        odd[line[some][~_in_place(file, at[some], opening=opening)]] = True
+    cut = np.flatnonzero(data == ord(file.delimiter))
+    inside = (np.searchsorted(at, cut) - before[np.searchsorted(end, cut)]) % 2 == 1
+    return odd, np.bincount(np.searchsorted(end, cut[inside]), minlength=len(end))
+
+
 def _usual_lines(file: TextFile, begin: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
     """(L,) which lines pyarrow splits by our rules."""
     data = np.frombuffer(file.data, np.uint8)
@@ -211,14 +261,15 @@ def _usual_lines(file: TextFile, begin: IntArray, end: IntArray) -> npt.NDArray[
             return np.zeros(len(end), np.int64)
         return np.diff(np.searchsorted(np.flatnonzero(data == byte[0]), end), prepend=0)
 
-    cells = counts(file.delimiter.encode())
+    cells, odd = counts(file.delimiter.encode()), np.zeros(len(end), bool)
+    if file.quoting and b'"' in file.data:
+        odd, inside = _quotes(file, begin, end)
+        cells = cells - inside
     enough = cells[cells + 1 >= file.layout.needed]
     if not len(enough):
         return np.zeros(len(end), bool)
     usual: npt.NDArray[np.bool_] = cells == np.bincount(enough).argmax()
-    usual &= counts(b"\0") == 0
-    if file.quoting:
-        usual &= counts(b'"') == 0
+    usual &= (counts(b"\0") == 0) & ~odd
     returned = counts(b"\r")
     ends_so = np.zeros(len(end), bool)
     ends_so[end > begin] = data[end[end > begin] - 1] == ord("\r")
@@ -247,8 +298,9 @@ def _split_by_arrow(file: TextFile, data: bytes, rows: int) -> dict[str, Coded] 
     import pyarrow as pa
     from pyarrow import csv
 
-    first = data.find(b"\n")
-    width = data[: first if first >= 0 else len(data)].count(file.delimiter.encode()) + 1
+    first = data.partition(b"\n")[0].decode("utf-8", "replace")
+    width = len(sample_cells(first, file.delimiter))
+    quoted = file.quoting and b'"' in data
     if width < file.layout.needed or rows == 0:
         return None
     names = [str(position) for position in range(width)]
@@ -260,8 +312,8 @@ def _split_by_arrow(file: TextFile, data: bytes, rows: int) -> dict[str, Coded] 
             read_options=csv.ReadOptions(column_names=names, block_size=_BLOCK),
             parse_options=csv.ParseOptions(
                 delimiter=file.delimiter,
-                quote_char=False,
-                double_quote=False,
+                quote_char='"' if quoted else False,
+                double_quote=quoted,
                 escape_char=False,
                 newlines_in_values=False,
                 ignore_empty_lines=True,
