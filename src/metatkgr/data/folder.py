@@ -215,6 +215,13 @@ class FactFolder:
         except (OSError, ValueError, RuntimeError):
             return False  # no name that a path can have
 
+    def is_untouched(self) -> bool:
+        """Whether its files are those that were written: then there is nothing to check.
+
+        A copy, and files that an append was killed over, are not.
+        """
+        return self.manifest.is_untouched(self.folder)
+
     def check(self, rows: int = _ROWS) -> None:
         """Read everything once, ``rows`` facts at a time.
 

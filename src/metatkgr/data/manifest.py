@@ -7,7 +7,7 @@ replaces have its number behind their name: ``subject-3.safetensors``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,8 @@ class Manifest:
     """The index of links; None: its keys would not fit into 63 bits."""
     appends: int = 0
     """How many there were."""
+    stamps: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
+    """Bytes and time of change (in ns) of each file when the manifest was saved."""
 
     @classmethod
     def empty(cls, name: str, calendar: Calendar) -> Manifest:
@@ -140,15 +142,30 @@ class Manifest:
                 columns=_count(about["columns"]),
                 index=None if about["index"] is None else _links(about["index"], facts),
                 appends=_count(about["appends"]),
+                stamps={
+                    str(name): (_count(size), _count(changed))
+                    for name, (size, changed) in dict(about["stamps"]).items()
+                },
             )
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             raise DataError(f"{path} is damaged ({str(error)[:200]}); {AGAIN}") from error
 
     def save(self, folder: Path) -> None:
         """Write ``dataset.json``; it is the old one or this one, whatever happens."""
-        about = asdict(self)
+        about = asdict(self) | {"stamps": self._stamps(folder)}
         calendar = about.pop("calendar")
         write_json(folder / ABOUT, {"format": _FORMAT, "version": _VERSION, **about, **calendar})
+
+    def is_untouched(self, folder: Path) -> bool:
+        """Whether no file has been changed since the manifest was saved."""
+        try:
+            return self.stamps == self._stamps(folder)
+        except OSError:
+            return False
+
+    def _stamps(self, folder: Path) -> dict[str, tuple[int, int]]:
+        stats = {name: (folder / name).stat() for name in sorted(self.files() - {ABOUT})}
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
     def files(self) -> set[str]:
         """The names of all files that belong to the folder."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from metatkgr.data import sources
 from metatkgr.data.columns import Column
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import FactFolder
-from metatkgr.data.ingest import ingest
+from metatkgr.data.ingest import append, ingest
 from metatkgr.data.readers import BadRowsError, ReadOptions, read_facts_with_report
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.simulation import write_world
@@ -198,6 +200,26 @@ def test_a_damaged_folder_is_refused(damage: str, tmp_path: Path) -> None:
         about.write_text(about.read_text().replace('"version": 4', '"version": 3'))
     with pytest.raises(DataError, match=r"damaged|cannot read|version 3"):
         FactFolder(out)
+
+
+def test_only_what_was_touched_is_read_to_be_checked(tmp_path: Path) -> None:
+    path, out = tmp_path / "events.csv", tmp_path / "store"
+    path.write_text("s,r,o,t\na,knows,b,1\nb,knows,c,2\n")
+    ingest([path], out)
+    with patch.object(FactFolder, "check") as check:
+        sources.load(str(out))
+        assert check.call_count == 0, "nothing is read when the folder is opened"
+        column = out / "index-link_time.safetensors"
+        column.write_bytes(column.read_bytes())
+        sources.load(str(out))
+        assert check.call_count == 1
+        path.write_text("s,r,o,t\na,knows,c,3\n")
+        append([path], out)
+        sources.load(str(out))
+        assert check.call_count == 1, "an append has written it anew"
+        shutil.copytree(out, tmp_path / "copy", copy_function=shutil.copyfile)
+        sources.load(str(tmp_path / "copy"))
+        assert check.call_count == 2
 
 
 def test_what_cannot_be_ingested_is_named(tmp_path: Path) -> None:
