@@ -25,16 +25,18 @@ tests: $(VENV)/.installed-dev
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
 
-# A minute of reads and writes from 8 clients, then kill -9 during writes; SQLite and PostgreSQL.
+# Reads and writes from 1 and 8 clients on an ingested world, then kill -9 during writes; also
+# `make load LOAD="--facts 1e6 --store postgresql"`.
 load: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow -s tests/serving/test_load.py
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m service_load $(LOAD) --out ../results/load.json
 
 # Broken and hostile input of every kind; see docs/hardening.md. `make fuzz CASES=20000` is short.
 fuzz: $(VENV)/.installed-dev
 	cd tests && PYTHONPATH=.. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz.campaign --cases $(CASES) \
 		--seed $(SEED) --workers $(WORKERS) --out ../results/fuzz.json
 
-# kill -9 at 50 random moments of trainings and 50 of services that are writing.
+# kill -9 at 50 random moments of trainings, 50 of services that are writing and 50 of one of two
+# workers.
 faults: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --seed $(SEED) \
 		--out ../results/faults.json

@@ -1,18 +1,39 @@
-"""Load for a service on this machine: several clients that read and write, and count."""
+"""Load for a service on this machine: several clients that read and write, and count.
+
+``make load`` (or ``python -m service_load``) simulates a world, ingests it, serves it with several
+workers, and tells how many requests a second 1 and 8 clients get answered, how long they take, and
+whether anything that was acknowledged is lost when all is killed during writes.
+"""
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
+import platform
 import random
+import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
+import postgres_server
+from local_service import Command
 from metatkgr.data.facts import Facts
+from metatkgr.data.ingest import ingest
+from metatkgr.data.sources import load
+from metatkgr.data.world import WorldSettings
+from metatkgr.data.world.simulation import write_world
+from metatkgr.files import write_json
+from metatkgr.forecasting.store import FactStore
+from metatkgr.version import __version__
 
 Fact = tuple[str, str, str, str]
 _FACTS_EACH = 4
@@ -77,10 +98,12 @@ def words_of(facts: Facts) -> Words:
 class _Client(threading.Thread):
     """Asks and tells until it is stopped or the service is gone."""
 
-    def __init__(self, number: int, url: str, words: Words, load: Load, writes: float) -> None:
+    def __init__(
+        self, number: int, url: str, words: Words, load: Load, writes: float, only: str | None
+    ) -> None:
         super().__init__(daemon=True)
         self.number, self.url, self.words, self.load = number, url, words, load
-        self.writes = writes
+        self.writes, self.only = writes, only
         self.random = random.Random(number)
         self.stop = threading.Event()
         self.told = 0
@@ -111,8 +134,9 @@ class _Client(threading.Thread):
 
     def _next(self) -> tuple[str, str, str, object, list[Fact]]:
         draw = self.random.random()
-        if draw < self.writes:
-            facts = [self._fact() for _ in range(20 if draw < self.writes / 5 else 1)]
+        if self.only == "write" or (self.only is None and draw < self.writes):
+            many = self.only is None and draw < self.writes / 5
+            facts = [self._fact() for _ in range(20 if many else 1)]
             rows = [
                 dict(zip(("subject", "relation", "object", "time"), fact, strict=True))
                 for fact in facts
@@ -121,11 +145,13 @@ class _Client(threading.Thread):
                 return "write", "POST", "/facts", rows[0], facts
             return "bulk of 20", "POST", "/facts", {"facts": rows}, facts
         name = self.random.choice(self.words.entities)
-        kind = self.random.choice(["predict", "predict", "search", "timeline"])
+        kind = self.only or self.random.choice(["predict", "predict", "search", "timeline"])
         if kind == "predict":
             relation = self.random.choice(self.words.relations)
             asked = {"entity": name, "relation": relation, "top": 10}
             return kind, "POST", "/predict", asked, []
+        if kind == "page":
+            return kind, "POST", "/predict", {"entity": name, "top": 10, "explain": True}, []
         if kind == "search":
             return kind, "GET", f"/entities?q={quote(name[:4])}", None, []
         return kind, "GET", f"/facts?entity={quote(name)}", None, []
@@ -147,11 +173,22 @@ def put_under_load(
     clients: int = 8,
     writes: float = 0.4,
     first_client: int = 0,
+    only: str | None = None,
 ) -> Load:
-    """Let clients work for some seconds, or until the service is gone."""
+    """Let clients work for some seconds, or until the service is gone.
+
+    Args:
+        url: of the service.
+        words: they speak of.
+        seconds: how long.
+        clients: how many at once.
+        writes: share of requests that tell facts; a fifth of these tell 20.
+        first_client: number of the first; clients of other numbers tell other facts.
+        only: one kind of request: 'write', 'predict', 'page', 'search' or 'timeline'.
+    """
     load = Load()
     numbers = range(first_client, first_client + clients)
-    threads = [_Client(number, url, words, load, writes) for number in numbers]
+    threads = [_Client(number, url, words, load, writes, only) for number in numbers]
     begin = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -163,3 +200,87 @@ def put_under_load(
         thread.join()
     load.spent = time.perf_counter() - begin
     return load
+
+
+_KINDS = {
+    None: "mixed",
+    "predict": "POST /predict",
+    "page": "the page's question, with reasons",
+    "timeline": "GET /facts",
+    "write": "POST /facts",
+}
+
+
+def measure(
+    folder: Path, *, facts: int, workers: int, seconds: float, model: str, store: str
+) -> dict[str, Any]:
+    """Serve an ingested world and put it under load; see the head of this file.
+
+    Args:
+        folder: for the world.
+        facts: of the world.
+        workers: of the service.
+        seconds: of the mixed load of 8 clients; all other loads are a quarter as long.
+        model: that is served.
+        store: path or URL.
+    """
+    write_world(folder / "world.parquet", WorldSettings(facts=facts, seed=1))
+    ingest([folder / "world.parquet"], folder / "world")
+    words = words_of(load(str(folder / "world")))
+    rows, number = [], 0
+    acknowledged: set[Fact] = set()
+    options = ("--model", model, "--store", store, "--no-quality", "--workers", workers)
+    with Command(folder / "world", *options, folder=folder) as service:
+        for kind, name in _KINDS.items():
+            for clients in (1, 8):
+                time_ = seconds if (kind, clients) == (None, 8) else seconds / 4
+                number += 100
+                seen = put_under_load(
+                    service.url, words, time_, clients=clients, first_client=number, only=kind
+                )
+                rows.append(_row(name, clients, seen))
+                acknowledged.update(seen.acknowledged)
+        threading.Timer(seconds / 8, service.process.kill).start()
+        killed = put_under_load(service.url, words, 60, writes=1.0, first_client=number + 100)
+        acknowledged.update(killed.acknowledged)
+    with FactStore(store) as kept:
+        lost = len(acknowledged - {tuple(stored.fact) for stored in kept.since()})
+    about = {"facts": facts, "workers": workers, "model": model, "store": store.split(":")[0]}
+    return {**about, "acknowledged": len(acknowledged), "lost": lost, "loads": rows}
+
+
+def _row(name: str, clients: int, seen: Load) -> dict[str, Any]:
+    times = {f"p{round(100 * s)}_ms": round(seen.percentile(s), 1) for s in (0.5, 0.99)}
+    rate = round(seen.requests / seen.spent, 1)
+    return {"request": name, "clients": clients, "per_second": rate, **times,
+            "errors": len(seen.errors), "first_errors": seen.errors[:3]}  # fmt: skip
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--facts", type=lambda text: int(float(text)), default=100_000)
+    words.add_argument("--workers", type=int, default=2)
+    words.add_argument("--seconds", type=float, default=20)
+    words.add_argument("--model", default="paths")
+    words.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
+    words.add_argument("--out", type=Path)
+    given = words.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        store = str(folder / "facts.sqlite")
+        if given.store == "postgresql":
+            store = stack.enter_context(postgres_server.postgres())
+        sizes = {"facts": given.facts, "workers": given.workers, "seconds": given.seconds}
+        result = measure(folder, **sizes, model=given.model, store=store)
+    result |= {"metatkgr": __version__, "python": platform.python_version()}
+    print("| request | clients | a second | p50 | p99 | errors |\n|---|---|---|---|---|---|")
+    for row in result["loads"]:
+        print("| " + " | ".join(str(value) for value in list(row.values())[:-1]) + " |")
+    print(f"{result['acknowledged']:,} facts acknowledged, {result['lost']} of them lost")
+    if given.out:
+        write_json(given.out, result)
+    sys.exit(1 if result["lost"] or any(row["errors"] for row in result["loads"]) else 0)
+
+
+if __name__ == "__main__":
+    main()

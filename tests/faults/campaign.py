@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from faults.service_kills import kill_services
+from faults.service_kills import kill_services, kill_workers
 from faults.training_kills import kill_trainings
 from metatkgr.version import __version__
 
@@ -23,7 +23,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--points", type=int, default=50)
     words.add_argument("--seed", type=int, default=0)
-    words.add_argument("--only", choices=("training", "service"))
+    words.add_argument("--only", choices=("training", "service", "workers"))
     words.add_argument("--out", type=Path)
     given = words.parse_args()
     content: dict[str, object] = {}
@@ -31,7 +31,8 @@ def main() -> None:
         content = json.loads(given.out.read_text(encoding="utf-8"))
     content["seed"] = given.seed
     failed = False
-    for name, kill in (("training", kill_trainings), ("service", kill_services)):
+    kinds = {"training": kill_trainings, "service": kill_services, "workers": kill_workers}
+    for name, kill in kinds.items():
         if given.only not in (None, name):
             continue
         begin = time.perf_counter()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import re
 import signal
 import sqlite3
 import threading
@@ -10,11 +13,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import torch
 
 from faults.preloaded import small_world
 from faults.training_kills import fresh_process
+from local_service import Command
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.limits import ServiceSettings
@@ -22,7 +28,7 @@ from metatkgr.serving.service import Service
 from metatkgr.serving.workers import serve
 from service_load import Fact, put_under_load, words_of
 
-__all__ = ["ServiceKills", "kill_services", "serve_from", "start_service"]
+__all__ = ["ServiceKills", "kill_services", "kill_workers", "start_service", "workers_of"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class SmallService:
         return Service(forecaster, FactStore(self.store, make=not again), model="paths"), None
 
 
-def serve_from(store: str, told: str, workers: int = 1) -> None:
+def serve_from(store: str, told: str) -> None:
     """Serve the small world; write the address to a file."""
     torch.set_num_threads(1)
 
@@ -47,7 +53,7 @@ def serve_from(store: str, told: str, workers: int = 1) -> None:
         unfinished.write_text(url)
         unfinished.rename(place)
 
-    serve(SmallService(store), ServiceSettings(port=0), workers, ready=ready)
+    serve(SmallService(store), ServiceSettings(port=0), ready=ready)
 
 
 def start_service(store: Path, told: Path) -> tuple[Any, str]:
@@ -107,6 +113,47 @@ def kill_services(folder: Path, points: int, seed: int = 0) -> ServiceKills:
     return seen
 
 
+def kill_workers(folder: Path, points: int, seed: int = 0) -> ServiceKills:
+    """Kill one worker of two ``points`` times, while clients write; the other goes on."""
+    rng = random.Random(seed)
+    store, words = folder / "facts.sqlite", words_of(small_world())
+    acknowledged: set[Fact] = set()
+    seen = ServiceKills()
+    options = ("world:3000:1", "--model", "paths", "--no-quality", "--workers", 2)
+    with Command(*options, "--store", store, folder=folder) as service:
+        for number in range(points):
+            victim = rng.choice(sorted(workers_of(service)))
+            killer = threading.Timer(0.2 + 0.6 * rng.random(), os.kill, (victim, signal.SIGKILL))
+            killer.start()
+            load = put_under_load(
+                service.url, words, 1.5, clients=4, writes=1.0, first_client=1000 * number
+            )
+            killer.join()
+            seen.kills += 1
+            acknowledged.update(load.acknowledged)
+            wrong = [error for error in load.errors if re.search(r": \d", error)]
+            seen.problems += tuple(wrong)
+            workers_of(service, but=victim)
+        seen.problems += _forgotten(service.url, acknowledged)
+        with FactStore(store) as kept:
+            found = {tuple(row.fact) for row in kept.since()}
+    seen.acknowledged, seen.kept = len(acknowledged), len(found)
+    seen.lost = len(acknowledged - found)
+    return seen
+
+
+def workers_of(service: Command, *, but: int = 0) -> set[int]:
+    """Two processes of a service that answer, none of them ``but``."""
+    found: set[int] = set()
+    end = time.monotonic() + 60
+    while len(found) < 2:
+        assert time.monotonic() < end, service.said
+        with urlopen(f"{service.url}/metrics", timeout=60) as answer:
+            numbers = re.findall(r'metatkgr_info{.*process="(\d+)"', answer.read().decode())
+        found |= set(map(int, numbers)) - {but}
+    return found
+
+
 def _kill_in_writes(process: Any, store: Path, draw: float) -> None:
     """Kill a service once it has written a random number of facts, at any stage of the next."""
     begin = last = _last(store)
@@ -127,10 +174,6 @@ def _last(store: Path) -> int:
 
 def _forgotten(url: str, acknowledged: set[Fact]) -> tuple[str, ...]:
     """Problems where the last service does not tell a fact of some newcomers' timelines."""
-    import json
-    from urllib.parse import quote
-    from urllib.request import urlopen
-
     problems: tuple[str, ...] = ()
     for newcomer in sorted({fact[0] for fact in acknowledged})[:200]:
         with urlopen(f"{url}/facts?entity={quote(newcomer)}&limit=1000") as answer:

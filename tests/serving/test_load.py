@@ -7,9 +7,6 @@ import signal
 import threading
 from pathlib import Path
 
-import pytest
-
-import postgres_server
 from local_service import Command, started
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.store import FactStore
@@ -50,19 +47,6 @@ def check(world: Facts, folder: Path, store: str, seconds: float) -> Load:
 
 def test_a_short_load_loses_nothing(world: Facts, tmp_path: Path) -> None:
     print(check(world, tmp_path, str(tmp_path / "facts.sqlite"), 5).table())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_minute_of_load_loses_nothing(world: Facts, tmp_path: Path, kind: str) -> None:
-    if kind == "sqlite":
-        load = check(world, tmp_path, str(tmp_path / "facts.sqlite"), 60)
-    else:
-        if reason := postgres_server.why_not():
-            pytest.skip(reason)
-        with postgres_server.postgres() as url:
-            load = check(world, tmp_path, url, 60)
-    print(f"\n{kind}: {load.table()}")
 
 
 def test_told_to_stop_it_finishes_what_it_is_answering(world: Facts, tmp_path: Path) -> None:

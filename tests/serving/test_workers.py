@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import postgres_server
+from faults.service_kills import workers_of
 from local_service import Command
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.store import FactStore
@@ -41,18 +42,6 @@ def ask(url: str, body: object = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=60) as answer:
         return json.load(answer)
-
-
-def workers_of(service: Command, *, but: int = 0) -> set[int]:
-    """Two processes that answer, none of them ``but``."""
-    found: set[int] = set()
-    end = time.monotonic() + 60
-    while len(found) < 2:
-        assert time.monotonic() < end, service.said
-        with urlopen(f"{service.url}/metrics", timeout=60) as answer:
-            numbers = re.findall(r'metatkgr_info{.*process="(\d+)"', answer.read().decode())
-        found |= set(map(int, numbers)) - {but}
-    return found
 
 
 def still_there(processes: set[int]) -> set[int]:

@@ -110,6 +110,7 @@ class LiveGraph:
     def __init__(self, facts: Facts) -> None:
         self.entities = GrowingVocabulary(facts.entities)
         self._arrivals: list[Arrival] = []
+        self._columns = _columns([])
         self._known: set[tuple[int, int, int, int]] = set()
         self._version = 0
         self._start(facts)
@@ -126,6 +127,7 @@ class LiveGraph:
             if len(self._arrivals) > max(_FEW, len(self._visible.base) // 8):
                 merged = self._snapshot().facts
                 self._arrivals.clear()
+                self._columns = _columns([])
                 self._known.clear()
                 self._start(merged)
             self._current = self._snapshot()
@@ -134,8 +136,7 @@ class LiveGraph:
     def _snapshot(self) -> Snapshot:
         if not self._arrivals and len(self.entities) == len(self._visible.entities):
             return Snapshot(self._visible, self.entities, self._version)
-        columns = [(a[4], a[2], a[5], a[0]) for a in self._arrivals]
-        subject, relation, object_, time = np.array(columns, np.int32).reshape(-1, 4).T.copy()
+        subject, relation, object_, time = self._columns
         recent = replace(
             self._visible.base,
             subject=subject,
@@ -161,12 +162,22 @@ class LiveGraph:
         rows: list[Arrival] = [(t, name(s), r, name(o), s, o) for s, r, o, t in arrivals]
         if len(rows) > 100:
             self._arrivals = sorted(self._arrivals + rows)
+            self._columns = _columns(self._arrivals)
         else:
             for row in rows:
-                bisect.insort(self._arrivals, row)
+                place = bisect.bisect(self._arrivals, row)
+                self._arrivals.insert(place, row)
+                # A new array: snapshots hold on to the old one.
+                self._columns = np.insert(self._columns, place, _columns([row])[:, 0], axis=1)
         self._known.update(arrivals)
         self._version += 1
         self._current = None
+
+
+def _columns(arrivals: Sequence[Arrival]) -> IntArray:
+    """(4, n) subject, relation, object and step."""
+    rows = [(a[4], a[2], a[5], a[0]) for a in arrivals]
+    return np.ascontiguousarray(np.array(rows, np.int32).reshape(-1, 4).T)
 
 
 class Engine:
