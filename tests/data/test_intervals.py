@@ -19,7 +19,8 @@ from metatkgr.data.readers import (
     read_facts_with_report,
     read_raw_facts,
 )
-from metatkgr.data.readers.checks import MAX_FACTS, expand
+from metatkgr.data.readers.checks import expand
+from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.errors import DataError
 
 OPEN = ("", "####", "####-##", "####-##-##")
@@ -121,7 +122,8 @@ def test_raw_expansion_keeps_rows_in_order_and_clips(rows, clip) -> None:
         and (not has_end or time <= end)
     ]
     columns = np.asarray(rows, np.int64).reshape(-1, 4).T
-    row, time = expand(columns[0], columns[1], columns[2] > 0, columns[3] > 0, clip)
+    budget = Budget("rows", ReadOptions())
+    row, time = expand(columns[0], columns[1], columns[2] > 0, columns[3] > 0, clip, budget)
     assert list(zip(row.tolist(), time.tolist(), strict=True)) == expected
 
 
@@ -236,10 +238,12 @@ def test_clip_also_bounds_points_in_time() -> None:
 
 def test_an_expansion_beyond_all_memory_says_what_to_do() -> None:
     wide = [("a", "r", "o", -(10**15), 10**15)] * 9999
-    with pytest.raises(DataError, match=r"narrow the range \(clip\) or choose a coarser unit"):
+    with pytest.raises(DataError, match=r"steps of intervals \(a clip or a coarser unit has fewer"):
         read_facts(wide)
-    with pytest.raises(DataError, match="clip"):
-        read_facts([("a", "r", "o", 0, MAX_FACTS)])
+    one = [("a", "r", "o", 0, 10**4 - 1)]
+    assert len(read_facts(one, most_bytes=64 * 10**4)) == 10**4
+    with pytest.raises(DataError, match="--most-bytes"):
+        read_facts(one, most_bytes=64 * 10**4 - 1)
 
 
 def test_files_with_and_without_intervals_do_not_mix(tmp_path: Path) -> None:

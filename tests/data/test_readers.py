@@ -9,10 +9,14 @@ import json
 import logging
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import FactFolder
@@ -28,6 +32,7 @@ from metatkgr.data.readers import (
     to_table,
 )
 from metatkgr.data.readers.bad_rows import BadRows
+from metatkgr.data.readers.formats import pieces
 from metatkgr.data.readers.formats.text import rows_of_text
 from metatkgr.data.readers.tables import Rows
 from metatkgr.errors import DataError, SettingsError, UnknownNameError
@@ -650,3 +655,55 @@ def test_a_format_is_one_file_that_registers_itself(tmp_path: Path, monkeypatch)
     ingest([path], tmp_path / "folder")
     assert_same(FactFolder(tmp_path / "folder").facts(), facts)
     formats._find_own.cache_clear()
+
+
+def test_what_unpacks_to_more_than_its_budget_is_refused_before_it_does(tmp_path: Path) -> None:
+    """A megabyte at most on disk each, and gigabytes in memory; one was a traceback, one no end."""
+    line = b"a,b,c,1\n" * (1 << 17)
+    with pa.CompressedOutputStream(str(tmp_path / "facts.csv.zst"), "zstd") as file:
+        for _ in range(400):
+            file.write(line)
+    with gzip.open(tmp_path / "facts.csv.gz", "wb", 1) as file:
+        for _ in range(50):
+            file.write(line)
+    same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(10**7, np.int8)), ["1"])
+    parquet.write_table(pa.table(dict.fromkeys("srot", same)), tmp_path / "facts.parquet")
+    (tmp_path / "facts.csv").write_text("a,b,c,0001-01-01,9998-12-31\n" * 60)
+    for name in ("facts.csv.zst", "facts.csv.gz", "facts.parquet", "facts.csv"):
+        path = tmp_path / name
+        assert path.stat().st_size < 2**20
+        tracemalloc.start()
+        with pytest.raises(DataError, match="more than 400,000,000 bytes of memory; allow more"):
+            read_facts(path, most_bytes=4 * 10**8)
+        assert tracemalloc.get_traced_memory()[1] < 2 * 10**8
+        tracemalloc.stop()
+
+
+def test_json_lines_have_the_same_budget(tmp_path: Path) -> None:
+    path = tmp_path / "facts.jsonl.zip"
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("facts.jsonl", b'{"s": 1, "r": 1, "o": 1, "t": 1}\n' * 10**5)
+    assert len(read_facts(path)) == 1
+    with pytest.raises(DataError, match="its text would take more than"):
+        read_facts(path, most_bytes=10**6)
+
+
+@pytest.mark.parametrize("schema", [True, False])
+def test_long_equal_texts_of_parquet_are_held_once(tmp_path: Path, schema: bool) -> None:
+    path = tmp_path / "facts.parquet"
+    names = pa.array(["x" * 10**4] * 10**4)
+    table = pa.table({"s": names, "r": ["r"] * len(names), "o": names, "t": range(len(names))})
+    parquet.write_table(table, path, store_schema=schema)
+    before = pa.total_allocated_bytes()
+    largest = 0
+    for part in pieces(path, ReadOptions()):
+        largest = max(largest, pa.total_allocated_bytes() - before)
+        assert len(part) == len(names)
+    assert largest < 10**7
+    assert read_facts(path).entities.names == ("x" * 10**4,)
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 2**70])
+def test_a_budget_is_a_number_of_bytes(most: int) -> None:
+    with pytest.raises(SettingsError, match="most_bytes"):
+        ReadOptions(most_bytes=most)

@@ -100,7 +100,7 @@ def command_words(rng: random.Random) -> None:
     elif kind == 1:
         Visibility.parse(word("entity-split", "streaming", "frozen"))
     elif kind == 2:
-        given = dict.fromkeys(("header", "ids", "skip_bad_rows", "bad_rows_report"))
+        given = dict.fromkeys(("header", "ids", "most_bytes", "skip_bad_rows", "bad_rows_report"))
         words = {
             "columns": word(None, "0,1,2,3"),
             "delimiter": word(None, "tab"),

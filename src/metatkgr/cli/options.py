@@ -149,6 +149,17 @@ Clip = Annotated[
         rich_help_panel=_READING,
     ),
 ]
+MostBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--most-bytes",
+        metavar="N",
+        min=1,
+        help="Memory that the content of a file may take, which may be far more than its size on "
+        "disk; 4 GiB when not given.",
+        rich_help_panel=_READING,
+    ),
+]
 SkipBadRows = Annotated[
     bool,
     typer.Option(
@@ -174,6 +185,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "unit": (Unit, "auto"),
     "ids": (Ids, None),
     "clip": (Clip, None),
+    "most_bytes": (MostBytes, None),
     "skip_bad_rows": (SkipBadRows, False),
     "bad_rows_report": (BadRowsReport, Path("bad-rows.json")),
 }
@@ -211,6 +223,7 @@ class Reading:
             "unit": None if given["unit"] == "auto" else given["unit"],
             "ids": given["ids"],
             "clip": clip and _clip(clip),
+            "most_bytes": given["most_bytes"],
             "skip_bad_rows": given["skip_bad_rows"] or None,
         }
         chosen = {key: value for key, value in fields.items() if value is not None}

@@ -200,7 +200,7 @@ class RowsOnDisk:
 
     def _facts_of(self, checked: CheckedRows) -> Table:
         """The facts of a piece, with ids, or the piece's own numbers for names."""
-        row, when = facts_of_rows(checked, self.options.clip, self.label)
+        row, when = facts_of_rows(checked, self.options, self.label)
         used = row[np.flatnonzero(np.diff(row, prepend=-1))]
         outside = len(checked.first) - len(used)
         self.report = replace(self.report, outside=self.report.outside + outside)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from metatkgr.data.facts import IntArray, Vocabulary
 from metatkgr.data.readers.bad_rows import FIRST, BadRow, BadRows, merge_first, shorten
 from metatkgr.data.readers.layout import ROLES
+from metatkgr.data.readers.options import Budget
 from metatkgr.data.readers.tables import Coded, Rows
 from metatkgr.data.readers.times import Kind, Moments, why_not_a_time
 from metatkgr.data.readers.units import UnitFinder
@@ -22,7 +23,6 @@ from metatkgr.data.readers.vocabularies import parse_id
 from metatkgr.errors import DataError
 
 __all__ = [
-    "MAX_FACTS",
     "CheckedRows",
     "check_rows",
     "expand",
@@ -271,10 +271,6 @@ def _why_not_an_id(vocabulary: Vocabulary | None) -> Why:
     return why
 
 
-MAX_FACTS = 2**28
-"""Most facts an expansion may give (about 10 GB of columns while they are sorted)."""
-
-
 def known_range(
     first: IntArray, last: IntArray, known: npt.NDArray[np.bool_]
 ) -> tuple[int, int] | None:
@@ -290,6 +286,7 @@ def expand(
     start_known: npt.NDArray[np.bool_],
     end_known: npt.NDArray[np.bool_],
     clip: tuple[int, int],
+    budget: Budget,
 ) -> tuple[IntArray, IntArray]:
     """Every raw time of every interval, start and end inclusive, within ``clip``.
 
@@ -297,6 +294,7 @@ def expand(
         start, end: (N,) raw times.
         start_known, end_known: (N,) False where that end is open; it is then the clip range's.
         clip: first and last raw time, inclusive.
+        budget: what M facts may take.
 
     Returns:
         (M,) row that each fact comes from, non-decreasing, and (M,) its raw time, ascending within
@@ -308,11 +306,8 @@ def expand(
     count = np.maximum(last - first + 1, 0)
     # In floating point, because a handful of wide intervals overflow an int64 sum.
     wanted = float(count.sum(dtype=np.float64))
-    if wanted > MAX_FACTS:
-        raise DataError(
-            f"the intervals span {wanted:,.0f} steps, more than the {MAX_FACTS:,} that fit: "
-            "narrow the range (clip) or choose a coarser unit"
-        )
+    told = f"{wanted:,.0f} steps of intervals (a clip or a coarser unit has fewer)"
+    budget.take(told, steps=wanted)
     row = np.repeat(np.arange(len(count), dtype=np.int64), count)
     begins_at = np.cumsum(count) - count
     time = np.arange(len(row), dtype=np.int64) - begins_at[row] + first[row]

@@ -7,9 +7,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from metatkgr.data.calendar import UNITS
-from metatkgr.errors import SettingsError, UnknownNameError
+from metatkgr.errors import DataError, SettingsError, UnknownNameError
 
-__all__ = ["ReadOptions"]
+__all__ = ["Budget", "ReadOptions"]
+
+_BYTES_PER_CELL = 16
+_BYTES_PER_STEP = 64
+"""While the facts of intervals are sorted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +53,14 @@ class ReadOptions:
     """Go on without the rows that cannot be read, instead of stopping."""
     name: str | None = None
     """What to call the graph; None: the name of the file or folder."""
+    most_bytes: int = 1 << 32
+    """Memory that the content of a file may take, whatever the file's own size: its uncompressed
+    text, 16 bytes for each cell, 64 for each step of an interval. What would take more is refused
+    before it is taken."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.most_bytes, bool) or not 0 < self.most_bytes < 2**63:
+            raise SettingsError(f"most_bytes is a number of bytes, not {self.most_bytes!r}")
         if self.unit != "auto" and self.unit not in UNITS:
             raise UnknownNameError("time unit", str(self.unit), ["auto", *UNITS])
         if self.columns is not None:
@@ -80,6 +90,34 @@ class ReadOptions:
             if name not in known:
                 raise UnknownNameError("option", name, known)
         return replace(options or cls(), **changes)
+
+
+class Budget:
+    """The memory that is left for what is read from one input.
+
+    A few kilobytes can unpack to any size: compressed text, runs of equal cells in Parquet,
+    intervals over thousands of years.
+
+    Args:
+        source: what to call the input.
+        options: say how much there is.
+    """
+
+    def __init__(self, source: str, options: ReadOptions) -> None:
+        self.source, self.most, self._left = source, options.most_bytes, float(options.most_bytes)
+
+    def take(self, what: str, *, size: float = 0, cells: float = 0, steps: float = 0) -> None:
+        """Take the memory of some bytes, cells and steps of intervals.
+
+        Raises:
+            DataError: there is not as much left.
+        """
+        self._left -= size + _BYTES_PER_CELL * cells + _BYTES_PER_STEP * steps
+        if self._left < 0:
+            raise DataError(
+                f"{self.source}: {what} would take more than {self.most:,} bytes of memory; "
+                "allow more with --most-bytes (most_bytes) if you know the file"
+            )
 
 
 def _is_delimiter(text: str) -> bool:

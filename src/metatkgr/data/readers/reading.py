@@ -21,7 +21,7 @@ from metatkgr.data.facts import Facts, IntArray, Vocabulary
 from metatkgr.data.readers.bad_rows import BadRows, BadRowsError
 from metatkgr.data.readers.checks import CheckedRows, check_rows, expand
 from metatkgr.data.readers.inputs import open_input
-from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.times import Moments, why_not_a_time
 from metatkgr.data.readers.vocabularies import (
     by_first_appearance,
@@ -135,7 +135,7 @@ def read_raw_facts(
         raise BadRowsError(report, "No row can be read: check the options that say how to.")
     if report.total and not options.skip_bad_rows:
         raise BadRowsError(report, "Correct them, or use --skip-bad-rows to go on without them.")
-    row, time = facts_of_rows(checked, options.clip, opened.label)
+    row, time = facts_of_rows(checked, options, opened.label)
     used = row[np.flatnonzero(np.diff(row, prepend=-1))]  # rows never decrease
     report = replace(report, outside=report.rows_read - report.one_sided - len(used))
     if len(used) == 0:
@@ -161,9 +161,10 @@ def no_facts(report: BadRows) -> DataError:
 
 
 def facts_of_rows(
-    rows: CheckedRows, clip: tuple[str, str] | None, source: str
+    rows: CheckedRows, options: ReadOptions, source: str
 ) -> tuple[IntArray, IntArray]:
     """Row and raw time of every fact: one each for points in time, many for intervals."""
+    clip = options.clip
     if clip is None and not rows.interval:
         return np.arange(len(rows.first), dtype=np.int64), rows.first
     if clip is not None:
@@ -180,7 +181,8 @@ def facts_of_rows(
         limits = rows.span
     else:
         raise DataError(f"{source}: all intervals are open; say which range to fill (clip)")
-    return expand(rows.first, rows.last, rows.first_known, rows.last_known, limits)
+    budget = Budget(source, options)
+    return expand(rows.first, rows.last, rows.first_known, rows.last_known, limits, budget)
 
 
 def _numbered(

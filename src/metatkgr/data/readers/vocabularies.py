@@ -10,6 +10,7 @@ import numpy as np
 
 from metatkgr.data.facts import IntArray, Vocabulary
 from metatkgr.errors import DataError
+from metatkgr.files import read_bytes
 
 __all__ = [
     "ENTITY_FILE",
@@ -28,6 +29,7 @@ MAX_ID = 10**8
 """Largest id: every id up to it gets a name, so one absurd id would fill the memory."""
 
 _PLENTY = 10**6
+_MOST_BYTES = 1 << 31
 _ID = re.compile(r"[+-]?[0-9]+")
 
 
@@ -60,9 +62,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
     their id appended. A first line that only holds a count is skipped.
     """
     try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+        lines = read_bytes(path, _MOST_BYTES).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8 text") from None
     names: dict[int, str] = {}

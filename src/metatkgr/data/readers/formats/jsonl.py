@@ -12,18 +12,23 @@ from typing import Any
 from metatkgr.data.readers.bad_rows import FIRST, BadRow, shorten
 from metatkgr.data.readers.formats import kind_of_file, register
 from metatkgr.data.readers.formats.text import blocks_of
-from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.tables import Rows, rows_of_mappings
 from metatkgr.errors import DataError
 
 _BYTES_PER_ROW = 96
+_ROWS = 1 << 17
 
 
 @register(".jsonl", ".ndjson", compressed=True)
 def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool) -> Iterator[Rows]:
     """The rows of a file of JSON lines; see :class:`FileFormat`."""
     source, layout, before, count = str(file), None, 0, 0
-    for block in blocks_of(file, kind_of_file(file)[2], rows and rows * _BYTES_PER_ROW):
+    # In blocks also where all of it is kept: while they are read, objects take far more than their
+    # text.
+    size = (rows or _ROWS) * _BYTES_PER_ROW
+    budget = Budget(source, options) if rows is None else None
+    for block in blocks_of(file, kind_of_file(file)[2], size, budget):
         block = block if before else block.removeprefix(BOM_UTF8)
         found, numbers, bad, bad_total = _objects(block, source, before)
         before += block.count(b"\n")

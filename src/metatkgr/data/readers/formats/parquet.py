@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from metatkgr.data.readers.bad_rows import shorten
 from metatkgr.data.readers.formats import register
-from metatkgr.data.readers.layout import SAMPLE
-from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.layout import ROLES, SAMPLE
+from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.tables import Rows, rows_of_frame
 from metatkgr.errors import DataError
 
@@ -29,6 +30,12 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
     try:
         opened = parquet.ParquetFile(file)
         names = list(opened.schema_arrow.names)
+        # A run of equal cells is a few bytes in the file. Texts stay numbers into a dictionary.
+        texts = [field.name for field in opened.schema_arrow if _is_text(field.type)]
+        opened = parquet.ParquetFile(file, read_dictionary=texts)
+        if rows is None:
+            cells = opened.metadata.num_rows * len(ROLES)
+            Budget(str(file), options).take("its rows", cells=cells)
         first = next(opened.iter_batches(batch_size=SAMPLE), None)
         if first is None:
             raise DataError(f"{file} holds no rows")
@@ -61,3 +68,9 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         # Bytes from anywhere make pyarrow raise errors of a dozen types.
         reason = shorten(" ".join(str(error).split()), 200)
         raise DataError(f"{file} is not a readable Parquet file: {reason}") from None
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_binary(kind))

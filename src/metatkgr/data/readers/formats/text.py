@@ -12,9 +12,16 @@ from zipfile import BadZipFile, ZipFile
 
 from metatkgr.data.readers.cells import sample_cells
 from metatkgr.data.readers.formats import kind_of_file, register
-from metatkgr.data.readers.layout import SAMPLE, Layout, find_layout, has_header, pick_delimiter
+from metatkgr.data.readers.layout import (
+    ROLES,
+    SAMPLE,
+    Layout,
+    find_layout,
+    has_header,
+    pick_delimiter,
+)
 from metatkgr.data.readers.lines import BLANK, TextFile, split
-from metatkgr.data.readers.options import ReadOptions
+from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.tables import Rows
 from metatkgr.errors import DataError
 
@@ -22,13 +29,15 @@ __all__ = ["blocks_of", "rows_of_text"]
 
 _BYTES_PER_ROW = 48
 _LONGEST_LINE = 1 << 28
+_BLOCK = 1 << 24
 
 
 @register(".csv", ".tsv", ".txt", ".tab", compressed=True)
 def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool) -> Iterator[Rows]:
     """The rows of a text file; see :class:`FileFormat`."""
     _, suffix, compression = kind_of_file(file)
-    blocks = blocks_of(file, compression, rows and rows * _BYTES_PER_ROW)
+    budget = Budget(str(file), options) if rows is None else None
+    blocks = blocks_of(file, compression, rows and rows * _BYTES_PER_ROW, budget)
     return rows_of_text(blocks, str(file), suffix, options)
 
 
@@ -87,17 +96,25 @@ def _sample(data: bytes, limit: int = SAMPLE + 1) -> list[tuple[int, str]]:
     return found
 
 
-def blocks_of(file: Path, compression: str, size: int | None) -> Iterator[bytes]:
-    """The uncompressed bytes of a file in blocks of whole lines; None: all in one."""
+def blocks_of(
+    file: Path, compression: str, size: int | None, budget: Budget | None
+) -> Iterator[bytes]:
+    """The uncompressed bytes of a file in blocks of whole lines.
+
+    Args:
+        file, compression: what to read.
+        size: of a block; None: all in one.
+        budget: what all blocks may take, where they are kept.
+    """
     rest = b""
     try:
         with _opened(file, compression) as stream:
             if size is None:
-                yield stream.read()
+                yield b"".join(iter(lambda: _next(stream, _BLOCK, budget), b""))
                 return
-            following = stream.read(size)
+            following = _next(stream, size, budget)
             while following:
-                block, following = following, stream.read(size)
+                block, following = following, _next(stream, size, budget)
                 # The last line goes with the others: a small file is one block, as if read whole.
                 end = block.rfind(b"\n") + 1 if following else len(block)
                 if end:
@@ -117,6 +134,14 @@ def blocks_of(file: Path, compression: str, size: int | None) -> Iterator[bytes]
         raise DataError(f"{file} is not a complete {kind} file: {error}") from None
     if rest:
         yield rest
+
+
+def _next(stream: BinaryIO, size: int, budget: Budget | None) -> bytes:
+    """What comes next, within the budget; how much that is shows when it is uncompressed."""
+    block = stream.read(size)
+    if budget is not None:
+        budget.take("its text", size=len(block), cells=block.count(b"\n") * len(ROLES))
+    return block
 
 
 def _opened(file: Path, compression: str) -> BinaryIO:
