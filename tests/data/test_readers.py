@@ -20,6 +20,7 @@ from pyarrow import parquet
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import FactFolder
+from metatkgr.data.frames import to_arrow
 from metatkgr.data.ingest import ingest
 from metatkgr.data.readers import (
     BadRowsError,
@@ -29,7 +30,6 @@ from metatkgr.data.readers import (
     read_facts,
     read_facts_with_report,
     read_raw_facts,
-    to_table,
 )
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.readers.formats import pieces
@@ -298,14 +298,14 @@ def test_datetimes_may_have_a_space_instead_of_a_t(write) -> None:
     assert [row[3] for row in described(facts)] == ["2018-01-01T10", "2018-01-01T12"]
 
 
-def test_to_table_gives_back_what_was_read(write) -> None:
+def test_to_arrow_gives_back_what_was_read(write) -> None:
     pytest.importorskip("pyarrow")
     facts = read_facts(write(CLEAN))
-    table = to_table(facts)
+    table = to_arrow(facts)
     assert table.column_names == ["subject", "relation", "object", "time"]
     assert [tuple(row.values()) for row in table.to_pylist()] == DESCRIBED
     assert_same(read_facts(table), facts)
-    assert to_table(facts).to_pandas().shape == (3, 4)
+    assert to_arrow(facts).to_pandas().shape == (3, 4)
 
 
 def test_rows_keep_their_order_and_repetitions_until_facts_are_built(write) -> None:
@@ -564,8 +564,6 @@ def test_text_is_read_without_pyarrow_and_the_rest_says_what_to_install(write, m
     for path in needing:
         with pytest.raises(DataError, match="install pyarrow"):
             read_facts(path)
-    with pytest.raises(DataError, match="install pyarrow"):
-        to_table(expected)
 
 
 def test_importing_the_readers_imports_no_optional_package() -> None:

@@ -84,3 +84,20 @@ def test_mistakes_are_told(world: mt.Facts) -> None:
         mt.Estimator("paths").fit(world)
     with pytest.raises(SettingsError, match="no settings of transe were tuned on world"):
         mt.Estimator("transe", preset="tuned").fit(world)
+
+
+def test_an_estimator_can_be_cloned_and_changed() -> None:
+    sklearn = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed")
+    for estimator in (
+        mt.Estimator("transe", shots=1, epochs=5, seed=3),
+        mt.MetaTKGR(shots="2-4", visibility="streaming", dimension=16),
+    ):
+        again = sklearn.clone(estimator)
+        assert type(again) is type(estimator)
+        assert again is not estimator
+        assert again.get_params() == estimator.get_params()
+        assert not hasattr(again, "model_")
+        changed = again.set_params(shots=5, epochs=7)
+        assert (changed.shots, changed.settings["epochs"]) == (5, 7)
+        assert estimator.shots != 5
+        assert estimator.settings.get("epochs") != 7

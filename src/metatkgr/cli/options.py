@@ -251,12 +251,13 @@ class Reading:
             facts: those of DATA; times are numbers where theirs are.
             console: where to tell how the rows were read.
         """
-        from metatkgr.data.readers import read_facts_with_report, to_table
+        from metatkgr.data.frames import to_arrow
+        from metatkgr.data.readers import read_facts_with_report
 
         usual = {"ids": False} | ({"unit": "step"} if facts.calendar.unit == "step" else {})
         found, rows = read_facts_with_report(file, **(usual | self.fields))
         self.tell(rows, console)
-        return to_table(found)
+        return to_arrow(found)
 
     def load(self, data: str, console: Console) -> Facts:
         """Load DATA; where bad rows were to be skipped, tell about them and write the report."""

@@ -12,8 +12,10 @@ import numpy as np
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.readers.bad_rows import FIRST, shorten
+from metatkgr.data.readers.headers import recognise, recognise_all
+from metatkgr.data.readers.memory import TAKEN, holds_rows, rows_in_memory
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.tables import cell_text, is_frame, rows_of_frame
+from metatkgr.data.readers.tables import cell_text
 from metatkgr.errors import DataError, nearest
 from metatkgr.forecasting.names import checked_name
 
@@ -31,16 +33,16 @@ def rows_of(facts: Any) -> list[Row]:
     """(subject, relation, object, time) of each row of anything that holds facts.
 
     Args:
-        facts: ``Facts``, a pandas or polars frame, a pyarrow table, dictionaries with the keys
-            subject, relation, object and time, or tuples.
+        facts: ``Facts``, or what ``read_facts`` takes besides files. Times of tuples and
+            dictionaries may be dates and numbers of Python's.
 
     Raises:
         DataError: it holds something else.
     """
     if isinstance(facts, Facts):
         return [_described(facts, row) for row in range(len(facts))]
-    if is_frame(facts):
-        table = rows_of_frame(facts, ReadOptions(interval=False))
+    if holds_rows(facts):
+        table = rows_in_memory(facts, ReadOptions(interval=False))
         columns = [table.columns[key] for key in _KEYS]
         cells = [[column.texts[code] for code in column.codes.tolist()] for column in columns]
         return list(zip(*cells, strict=True))
@@ -49,10 +51,7 @@ def rows_of(facts: Any) -> list[Row]:
     if isinstance(facts, tuple) and len(facts) == 4 and not _is_row(facts[0]):
         facts = [facts]
     if isinstance(facts, (str, bytes)) or not isinstance(facts, Iterable):
-        raise DataError(
-            f"cannot read facts from a {type(facts).__name__}: give (subject, relation, object, "
-            "time) tuples, dictionaries with these keys, a pandas or polars frame, or Facts"
-        )
+        raise DataError(f"cannot read facts from a {type(facts).__name__}: give Facts, {TAKEN}")
     return [_row(row, number) for number, row in enumerate(facts, 1)]
 
 
@@ -71,6 +70,8 @@ def _is_row(row: Any) -> bool:
 
 def _row(row: Any, number: int) -> Row:
     if isinstance(row, Mapping):
+        if not all(key in row for key in _KEYS):
+            row = _with_usual_keys(row)
         missing = [key for key in _KEYS if key not in row]
         if missing:
             raise DataError(
@@ -85,6 +86,13 @@ def _row(row: Any, number: int) -> Row:
             f"fact {number} has {len(row)} parts; a fact is subject, relation, object and time"
         )
     return row[0], row[1], row[2], row[3]
+
+
+def _with_usual_keys(row: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """A dictionary whose keys are other words for subject, relation, object and time."""
+    keys = [key for key in row if isinstance(key, str)]
+    found = recognise_all(keys) or recognise(keys)
+    return {role: row[keys[at]] for role, at in found.items()}
 
 
 def checked_relation(value: Any, relations: Vocabulary, *, hints: bool = True) -> int:

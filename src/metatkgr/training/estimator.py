@@ -182,6 +182,22 @@ class Estimator:
         values = ", ".join(f"{key}={value!r}" for key, value in (given | self.settings).items())
         return f"{type(self).__name__}({values})"
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What the constructor was given, by name; for ``sklearn.clone`` and the like."""
+        given = {"model": self.model, "shots": self.shots, "test_shots": self.test_shots}
+        given |= {"visibility": self.visibility, "seed": self.seed, "preset": self.preset}
+        return given | {"device": self.device, "precision": self.precision} | self.settings
+
+    def set_params(self, **changes: Any) -> Self:
+        """Change what the constructor was given; what was learned stays as it is."""
+        own = self.get_params().keys() - self.settings.keys()
+        for name, value in changes.items():
+            if name in own:
+                setattr(self, name, value)
+            else:
+                self.settings = self.settings | {name: value}
+        return self
+
     def fit(
         self,
         facts: Facts,
@@ -309,3 +325,7 @@ class MetaTKGR(Estimator):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__("metatkgr", **arguments)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What the constructor was given, by name."""
+        return {name: value for name, value in super().get_params(deep).items() if name != "model"}

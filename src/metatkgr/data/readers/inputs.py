@@ -1,16 +1,16 @@
-"""What a reader may be pointed at: a file, a folder, a frame, tuples; and how to open it."""
+"""What a reader may be pointed at: a file, a folder, something in memory; and how to open it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from metatkgr.data.readers.formats import kind_of_file, pieces, suffixes_told
+from metatkgr.data.readers.memory import rows_in_memory
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.tables import Rows, is_frame, rows_of_frame, rows_of_tuples
+from metatkgr.data.readers.tables import Rows
 from metatkgr.data.readers.vocabularies import ENTITY_FILE, RELATION_FILE
 from metatkgr.errors import DataError
 
@@ -36,15 +36,8 @@ def open_input(source: Any, options: ReadOptions) -> Opened:
     """Open whatever ``source`` is and split it into rows."""
     if isinstance(source, (str, os.PathLike)):
         return _open_path(Path(os.fspath(source)), options)
-    name = options.name or ""
-    if is_frame(source):
-        return Opened(name or "table", name, [rows_of_frame(source, options)], None)
-    if isinstance(source, Iterable) and not isinstance(source, (bytes, bytearray, dict)):
-        return Opened(name or "tuples", name, [rows_of_tuples(source, options)], None)
-    raise DataError(
-        f"cannot read facts from a {type(source).__name__}: "
-        "give a file, a folder, a pandas or polars frame, a pyarrow table or tuples"
-    )
+    rows = rows_in_memory(source, options)
+    return Opened(rows.source, options.name or "", [rows], None)
 
 
 def _open_path(path: Path, options: ReadOptions) -> Opened:

@@ -130,7 +130,7 @@ def find_layout(
     *,
     source: str,
     tuples: bool = False,
-    table: bool = False,
+    look: bool = True,
 ) -> Layout:
     """Find the columns.
 
@@ -140,7 +140,7 @@ def find_layout(
         options: what the caller said.
         source: what to call the input in errors.
         tuples: the rows are tuples from Python: five cells then always mean an interval.
-        table: the rows are of a table, which has an end in a fifth column or by name.
+        look: whether an end that has no known name is looked for behind the time.
     """
     names = [name.strip() for name in header] if header is not None else None
     gdelt = names is None and is_gdelt(rows)
@@ -158,11 +158,7 @@ def find_layout(
         if options.interval is False:
             positions.pop("end", None)
         elif "end" not in positions and (
-            options.interval
-            or (
-                (not table or len(names or ()) == len(ROLES))
-                and _look_like_intervals(rows, positions["time"], tuples)
-            )
+            options.interval or (look and _look_like_intervals(rows, positions["time"], tuples))
         ):
             positions["end"] = positions["time"] + 1
     if names is not None:

@@ -37,7 +37,6 @@ __all__ = [
     "read_facts",
     "read_facts_with_report",
     "read_raw_facts",
-    "to_table",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -85,9 +84,10 @@ def read_facts(
 
     Args:
         source: a file (.csv, .tsv, .txt, .tab, .jsonl, .ndjson, each also .gz, .zst or .zip;
-            .parquet), a folder with train, valid and test files or with one file, a pandas or
-            polars frame, a pyarrow table, or (subject, relation, object, time) or (subject,
-            relation, object, start, end) tuples.
+            .parquet), a folder with train, valid and test files or with one file; (subject,
+            relation, object, time) or (subject, relation, object, start, end) tuples,
+            dictionaries, a pandas or polars frame, anything that gives an Arrow stream (pyarrow,
+            DuckDB), a directed graph of networkx, a ``TemporalData`` of PyTorch Geometric.
         options: how to read it.
         **changes: fields of :class:`ReadOptions` to change.
 
@@ -204,30 +204,3 @@ def _numbered(
     )
     (relation,), relations = by_first_appearance([relation], rows.texts["relation"], used)
     return {"subject": subject, "relation": relation, "object": object}, entities, relations
-
-
-def to_table(facts: Facts) -> Any:
-    """A pyarrow table of the facts with names and dates, for pandas, polars, Parquet or CSV.
-
-    Args:
-        facts: any facts.
-
-    Returns:
-        A ``pyarrow.Table`` with the text columns subject, relation, object and time.
-    """
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise DataError("to export facts, install pyarrow (pip install pyarrow)") from None
-    steps, at = np.unique(facts.time, return_inverse=True)
-    dates = pa.array([facts.calendar.label(int(step)) for step in steps], pa.string())
-    entities = pa.array(list(facts.entities), pa.string())
-    relations = pa.array(list(facts.relations), pa.string())
-    return pa.table(
-        {
-            "subject": entities.take(pa.array(facts.subject)),
-            "relation": relations.take(pa.array(facts.relation)),
-            "object": entities.take(pa.array(facts.object)),
-            "time": dates.take(pa.array(at)),
-        }
-    )

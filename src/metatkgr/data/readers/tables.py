@@ -1,4 +1,4 @@
-"""Rows that are not text: tuples from Python, pandas and polars frames, pyarrow tables."""
+"""Rows that are not text: tuples and dictionaries from Python, frames and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.readers.bad_rows import FIRST, BadRow, shorten
-from metatkgr.data.readers.layout import SAMPLE, Layout, find_layout
+from metatkgr.data.readers.layout import ROLES, SAMPLE, Layout, find_layout
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.errors import DataError
 
@@ -123,7 +123,7 @@ def rows_of_mappings(
         seen = dict.fromkeys(key for row in sample for key in row)
         keys = [key for key in seen if isinstance(key, str) and key and key == key.strip()]
         texts = [[_value_text(row.get(key)) or "" for key in keys] for row in sample]
-        layout = find_layout(keys, texts, options, source=source, table=True)
+        layout = find_layout(keys, texts, options, source=source, look=False)
     kept: list[Mapping[str, Any]] = []
     places: list[int] = []
     bad: list[BadRow] = []
@@ -200,7 +200,8 @@ def _layout_of_table(
     if options.columns is None:
         heads = [_head(column(at)) for at in range(len(names))]
         sample = [_sample_text(row) for row in zip(*heads, strict=True)]
-    return find_layout(names, sample, options, source=source, table=True)
+    look = len(names) == len(ROLES)
+    return find_layout(names, sample, options, source=source, look=look)
 
 
 def _head(column: Any) -> list[Any]:

@@ -1,4 +1,7 @@
-"""Facts as frames and graphs of other libraries; each is imported only when it is asked for."""
+"""Facts as frames and graphs of other libraries; each is imported only when it is asked for.
+
+The way back is ``read_facts``, which takes all of them but PyKEEN's triples, which have no time.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.readers.reading import to_table
 from metatkgr.errors import DataError
 
-__all__ = ["need", "to_networkx", "to_pandas", "to_polars", "to_pyg"]
+__all__ = ["need", "to_arrow", "to_networkx", "to_pandas", "to_polars", "to_pyg", "to_pykeen"]
 
 _INSTALL = {"torch_geometric": "torch-geometric"}
 
@@ -29,18 +31,35 @@ def need(module: str) -> Any:
         raise DataError(f"this needs {package}: pip install {package}") from None
 
 
+def to_arrow(facts: Facts) -> Any:
+    """A ``pyarrow.Table`` with the text columns subject, relation, object and time."""
+    pa = need("pyarrow")
+    steps, at = np.unique(facts.time, return_inverse=True)
+    dates = pa.array([facts.calendar.label(int(step)) for step in steps], pa.string())
+    entities = pa.array(list(facts.entities), pa.string())
+    relations = pa.array(list(facts.relations), pa.string())
+    return pa.table(
+        {
+            "subject": entities.take(pa.array(facts.subject)),
+            "relation": relations.take(pa.array(facts.relation)),
+            "object": entities.take(pa.array(facts.object)),
+            "time": dates.take(pa.array(at)),
+        }
+    )
+
+
 def to_pandas(facts: Facts) -> Any:
     """A pandas frame with the text columns subject, relation, object and time.
 
     ``read_facts`` and ``Forecaster.observe`` take it back.
     """
     need("pandas")
-    return to_table(facts).to_pandas()
+    return to_arrow(facts).to_pandas()
 
 
 def to_polars(facts: Facts) -> Any:
     """A polars frame with the text columns subject, relation, object and time."""
-    return need("polars").from_arrow(to_table(facts))
+    return need("polars").from_arrow(to_arrow(facts))
 
 
 def to_pyg(facts: Facts, *, temporal: bool = True) -> Any:
@@ -51,7 +70,7 @@ def to_pyg(facts: Facts, *, temporal: bool = True) -> Any:
         temporal: a ``TemporalData`` of events (src, dst, t, msg: the relation's number) in time
             order; else a ``Data`` with ``edge_index``, ``edge_type`` and ``edge_time``.
     """
-    data = need("torch_geometric.data" if _has_pyg() else "torch_geometric")
+    data = need("torch_geometric.data" if _is_there("torch_geometric") else "torch_geometric")
     import torch
 
     subject, relation, object_, time = (
@@ -68,10 +87,26 @@ def to_pyg(facts: Facts, *, temporal: bool = True) -> Any:
     )
 
 
-def _has_pyg() -> bool:
+def to_pykeen(facts: Facts) -> Any:
+    """PyKEEN's ``TriplesFactory`` of the facts without their times, each triple once.
+
+    Ids are those of ``facts``.
+    """
+    triples = need("pykeen.triples" if _is_there("pykeen") else "pykeen")
+    import torch
+
+    columns = np.stack([facts.subject, facts.relation, facts.object], axis=1)
+    return triples.TriplesFactory(
+        mapped_triples=torch.from_numpy(np.unique(columns, axis=0).astype(np.int64)),
+        entity_to_id={name: at for at, name in enumerate(facts.entities)},
+        relation_to_id={name: at for at, name in enumerate(facts.relations)},
+    )
+
+
+def _is_there(module: str) -> bool:
     from importlib.util import find_spec
 
-    return find_spec("torch_geometric") is not None
+    return find_spec(module) is not None
 
 
 def to_networkx(facts: Facts) -> Any:
