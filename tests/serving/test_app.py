@@ -86,6 +86,27 @@ def test_facts_are_there_after_a_restart(world: Facts, store: Path) -> None:
         assert client.get("/graph").json()["observed"] == 2
 
 
+def test_the_names_of_new_entities_have_a_quota_that_outlives_a_restart(
+    world: Facts, store: Path
+) -> None:
+    fact, limits = first_fact(world), Limits(new_names_bytes=3 * (400 + 64))
+    names = [letter * 400 for letter in "abcdef"]
+    service = started(world, store, limits=limits)
+    with client_of(create_app(service, ServiceSettings(limits=limits))) as client:
+        for name in names[:2]:
+            told = client.post("/facts", json=fact | {"subject": name, "object": world.entities[0]})
+            assert told.status_code == 200
+    service = started(world, store, limits=limits)
+    with client_of(create_app(service, ServiceSettings(limits=limits))) as client:
+        many = {"facts": [fact | {"subject": name} for name in names]}
+        refused = client.post("/facts", json=many)
+        assert refused.status_code == 400
+        assert "bytes that this service keeps for them" in refused.text
+        known = fact | {"subject": names[0], "object": world.entities[1]}
+        assert client.post("/facts", json=known).json()["accepted"] == 1
+        assert client.get("/graph").json()["observed"] == 3
+
+
 def test_the_order_of_arrival_does_not_matter(world: Facts, tmp_path: Path) -> None:
     label = world.calendar.label
     facts = [

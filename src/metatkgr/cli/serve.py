@@ -54,6 +54,9 @@ def serve(
             min=1, help="Requests that a process works on at once; more are answered 503."
         ),
     ] = 32,
+    new_names_bytes: Annotated[
+        int, typer.Option(min=0, help="What the names of new entities may take together.")
+    ] = 256 << 20,
     workers: Annotated[
         int,
         typer.Option(
@@ -90,7 +93,10 @@ def serve(
     console = console_for(None)
     # A wrong address or token is told before a large graph is read.
     settings = ServiceSettings(
-        host, port, read_token(token_file) if token_file else None, Limits(concurrency=concurrency)
+        host,
+        port,
+        read_token(token_file) if token_file else None,
+        Limits(concurrency=concurrency, new_names_bytes=new_names_bytes),
     )
     words = {
         "model": model,

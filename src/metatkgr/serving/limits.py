@@ -71,6 +71,8 @@ class Limits(Settings):
     """Requests worked on at once; more are answered 503 with Retry-After."""
     steps_ahead: Annotated[float, Range(above=0)] = 1.0
     """How far after the graph's last step a fact may lie, in lengths of the graph."""
+    new_names_bytes: Annotated[int, Range(0, 1 << 50)] = 256 << 20
+    """What the names of new entities may take together, with 64 bytes more for each of them."""
 
     def fewer_connections(self, most: int) -> Limits:
         """The same with at most so many connections."""

@@ -70,6 +70,7 @@ class Service:
         self._poller = threading.Thread(target=self._poll, name="store-poller", daemon=True)
         self._base = graph = forecaster.facts
         self._new_names: set[str] = set()
+        self._names_bytes = 0
         self._last_step = graph.steps - 1 + max(1, int(graph.steps * self.limits.steps_ahead))
         self._relation_counts: tuple[int, list[RelationOut]] = (-1, [])
 
@@ -127,6 +128,12 @@ class Service:
         names = dict.fromkeys(name for row in rows for name in (row.subject, row.object))
         known = self._base.entities
         new = tuple(name for name in names if name not in known and name not in self._new_names)
+        if new and self._names_bytes + _size(new) > self.limits.new_names_bytes:
+            raise DataError(
+                f"the names of new entities have taken {self._names_bytes:,} of the "
+                f"{self.limits.new_names_bytes:,} bytes that this service keeps for them; facts "
+                "about known entities are still welcome (--new-names-bytes allows more)"
+            )
         added = self.store.add(rows)
         try:
             self.catch_up(self.store.committed)
@@ -164,6 +171,7 @@ class Service:
             return
         self.observed += result.accepted
         self._new_names.update(result.new_entities)
+        self._names_bytes += _size(result.new_entities)
 
     def _poll(self) -> None:
         while not self._stop.wait(self._poll_seconds):
@@ -270,3 +278,8 @@ class _Probe(threading.Thread):
         except StoreError as error:
             self.failed = True
             _LOG.error("%s", error)
+
+
+def _size(names: Iterable[str]) -> int:
+    """About what names take in a vocabulary and its index."""
+    return sum(len(name.encode()) + 64 for name in names)
