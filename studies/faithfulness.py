@@ -104,7 +104,7 @@ def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], rank: i
 
     def log_probability(forecaster: Forecaster, query: Query, forecast: Forecast) -> float:
         find = facts.entities.id
-        forecaster._engine.show(forecaster._graph.snapshot(), find(query[0]))
+        forecaster._engine.show(forecaster._graph.snapshot(), [find(query[0])])
         columns = (find(query[0]), facts.relations.id(query[1]), query[2])
         scores = forecaster.model.score(Queries(*(np.array([value]) for value in columns)))
         return float(torch.log_softmax(scores.double(), 1)[0, find(forecast.entity)])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metatkgr.data.tasks import Tasks
     from metatkgr.data.world import simulate
     from metatkgr.evaluation.evaluator import evaluate
-    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.forecasting.forecaster import Forecaster, Question
     from metatkgr.models import Model, available, create, register
     from metatkgr.training.estimator import Estimator, MetaTKGR
     from metatkgr.training.opening import open_model
@@ -32,6 +32,7 @@ _WHERE = {
     "Forecaster": "metatkgr.forecasting.forecaster",
     "MetaTKGR": "metatkgr.training.estimator",
     "Model": "metatkgr.models",
+    "Question": "metatkgr.forecasting.forecaster",
     "Tasks": "metatkgr.data.tasks",
     "Vocabulary": "metatkgr.data.facts",
     "available": "metatkgr.models",
@@ -50,6 +51,7 @@ __all__ = [
     "Forecaster",
     "MetaTKGR",
     "Model",
+    "Question",
     "Tasks",
     "Vocabulary",
     "available",

@@ -23,7 +23,7 @@ from metatkgr.forecasting.calibrating import (
     expected_calibration_error,
     fit_calibration,
 )
-from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration
+from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Scored
 from metatkgr.models import create
 from metatkgr.models.base import Graded
 
@@ -39,6 +39,13 @@ def example(grades: int = 3) -> Calibration:
     return Calibration("table", table=tuple(map(tuple, table)), tail=0.01, queries=99)
 
 
+def every(calibration: Calibration, scores: Tensor, grades: Tensor | None = None) -> Tensor:
+    """(Q, E) probabilities of all candidates."""
+    found = calibration.apply(Scored.of(scores, softmax=True), grades)
+    behind = found.behind.unsqueeze(1).expand(scores.shape).clone()
+    return behind.scatter_(1, found.entity, found.chance)
+
+
 METHODS = ("table", "softmax", "softmax, corrected")
 scores = st.lists(st.integers(0, 12), min_size=1, max_size=60)
 
@@ -48,11 +55,11 @@ def test_probabilities_are_bounded_and_keep_the_order(rows: list[list[int]], met
     width = min(map(len, rows))
     values = torch.tensor([row[:width] for row in rows])
     if method == "table":
-        chance = example().apply(values, torch.tensor([[1, 4, 9]]).expand(len(rows), 3))
+        chance = every(example(), values, torch.tensor([[1, 4, 9]]).expand(len(rows), 3))
     else:
         plain = Calibration("softmax", 2.0)
         corrected = replace(example(len(SHARES)), method="softmax", temperature=2.0)
-        chance = (plain if method == "softmax" else corrected).apply(values.double())
+        chance = every(plain if method == "softmax" else corrected, values.double())
     assert chance.shape == values.shape
     assert bool((chance >= 0).all())
     assert bool((chance.sum(1) <= 1 + 1e-9).all())
@@ -66,7 +73,7 @@ def test_probabilities_are_bounded_and_keep_the_order(rows: list[list[int]], met
 def test_candidates_behind_the_head_are_below_those_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metatkgr.forecasting.calibration._HEAD", 5)
     values = torch.tensor([[9, 8, 7, 3, 3, 3, 3, 1, 0, 0]])
-    chance = example().apply(values, torch.tensor([[1, 4, 9]]))[0]
+    chance = every(example(), values, torch.tensor([[1, 4, 9]]))[0]
     assert bool((chance.diff() <= 0).all())
     assert chance[3] == chance[6] == chance[9]
 
@@ -102,7 +109,7 @@ def later(model: str) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
     values, grades = chosen.score(asked), chosen.grades(asked)
     place = torch.topk(values, 10, 1).indices
     stated, guessed = (
-        one.apply(values, grades).gather(1, place) for one in (fitted(model), Calibration("table"))
+        every(one, values, grades).gather(1, place) for one in (fitted(model), Calibration("table"))
     )
     correct = place == torch.from_numpy(tasks.answers.answer[rows]).unsqueeze(1)
     return stated, guessed, correct, asked.entity
@@ -139,7 +146,9 @@ def test_the_temperature_is_found_again() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(800, 40, generator=generator, dtype=torch.float64)
     answer = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator).squeeze(1)
-    sample = _Sample(2.5 * logits, None, answer, torch.arange(800) % 2 == 0)
+    true = 2.5 * logits.gather(1, answer.unsqueeze(1)).squeeze(1)
+    scored = Scored.of(2.5 * logits, softmax=True)
+    sample = _Sample(scored, true, None, answer, torch.arange(800) % 2 == 0)
     fit = sample.fit()
     assert fit.method == "softmax"
     assert fit.temperature == pytest.approx(2.5, rel=0.1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 import threading
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,8 +22,8 @@ import metatkgr as mt
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError, UnknownNameError
 from metatkgr.forecasting.calibration import Calibration
-from metatkgr.forecasting.forecaster import SIDES, Forecaster
-from metatkgr.forecasting.ranking import next_relations
+from metatkgr.forecasting.forecaster import Forecaster, Question
+from metatkgr.forecasting.ranking import SIDES, next_relations
 from metatkgr.models import create
 
 GUESS = Calibration("table")
@@ -509,3 +511,71 @@ def test_a_rule_that_does_not_observe_is_prepared_anew() -> None:
     relation, other = world().relations[0], world().entities[int(world().object[-1])]
     forecaster.observe([("Cy", relation, other, world().steps)])
     assert names(forecaster.predict("Cy", relation))[0] == other
+
+
+def test_many_questions_are_answered_like_each_alone() -> None:
+    facts = world()
+    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    forecaster.observe([("Cy", facts.relations[0], facts.entities[3], facts.steps)])
+    relations = (facts.relations[0], None, facts.relations[1])
+    questions = [
+        Question(entity, relation, at, side, top=7, horizon=horizon, explain=explain)
+        for entity, at in (("Cy", None), (facts.entities[3], facts.steps // 2))
+        for relation in relations
+        for side, horizon in (("object", None), ("subject", 3))
+        for explain in (True, False)
+    ]
+    alone = [
+        forecaster.predict(
+            q.entity, q.relation, at=q.at, side=q.side, top=7, horizon=q.horizon, explain=q.explain
+        )
+        for q in questions
+    ]
+    together = forecaster.predict_many(questions)
+    assert [found.to_json() for found in alone] == [
+        found.to_json() for found in together if not isinstance(found, MetaTKGRError)
+    ]
+
+
+def test_a_question_that_makes_no_sense_does_not_spoil_the_others() -> None:
+    forecaster = club()
+    good = Question("Ana", "plays for")
+    bad = [
+        Question("Anna", "plays for"),
+        Question("Ana", "plays"),
+        Question("Ana", at="someday"),
+        Question("Ana", side="left"),
+        Question("Ana", top=0),
+    ]
+    found = forecaster.predict_many([*bad[:3], good, *bad[3:]])
+    assert found[3] == forecaster.predict("Ana", "plays for")
+    errors = found[:3] + found[4:]
+    assert all(isinstance(error, MetaTKGRError) for error in errors)
+    for question, error in zip(bad, errors, strict=True):
+        with pytest.raises(MetaTKGRError, match=re.escape(str(error))):
+            forecaster.predict(
+                question.entity,
+                question.relation,
+                at=question.at,
+                side=question.side,
+                top=question.top,
+            )
+    assert forecaster.predict_many([]) == []
+
+
+def test_questions_of_several_are_one_reading() -> None:
+    """A model is asked once for all of them, not once for each."""
+    facts = world()
+    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    sizes = []
+    score = forecaster.model.score
+
+    def counted(queries: Any) -> Any:
+        sizes.append(len(queries))
+        return score(queries)
+
+    with patch.object(forecaster.model, "score", counted):
+        forecaster.predict_many(
+            [Question(facts.entities[n], facts.relations[0]) for n in range(20)]
+        )
+    assert sizes == [20]

@@ -22,7 +22,7 @@ from fuzz.mutation import (
     remove_file,
 )
 from metatkgr.data.world import simulate
-from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.calibration import Calibration, Scored
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
@@ -201,7 +201,7 @@ def calibrations(rng: random.Random) -> None:
     calibration = Calibration.load(path)
     scores = torch.tensor([[3.0, 2.0, 1.0, 1.0]])
     grades = torch.tensor([[1.5, 2.5]])
-    chance = calibration.apply(scores, grades)
+    chance = calibration.apply(Scored.of(scores, softmax=True), grades).chance
     assert bool(((chance >= 0) & (chance <= 1)).all())
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import in_chunks
-from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head
+from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head, Scored
 from metatkgr.forecasting.sampling import DrawnQueries
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Graded, Model
@@ -136,8 +136,10 @@ def _errors_of(stated: Tensor, correct: Tensor) -> tuple[float, float]:
 class _Sample:
     """Scored queries with their answers, one row each."""
 
-    scores: Tensor
-    """(N, E)."""
+    scored: Scored
+    """Their first candidates."""
+    true: Tensor
+    """(N,) scores of the answers."""
     grades: Tensor | None
     """(N, L)."""
     answer: Tensor
@@ -161,31 +163,42 @@ class _Sample:
         drawn = DrawnQueries.of(visible.base, index, split, shots, seed=seed)
         if not len(drawn.answer):
             return None
-        drawn = drawn.some(min(_QUERIES, max(_CELLS // index.entities, 10 * _FEWEST)), seed)
+        # Of a model that scores everybody, the scores of all queries are kept.
+        most = _QUERIES if model.live else max(_CELLS // index.entities, 10 * _FEWEST)
+        drawn = drawn.some(min(_QUERIES, most), seed)
         model.prepare(visible).adapt(drawn.supports)
-        scores: list[Tensor] = []
+        answer = torch.from_numpy(drawn.answer)
+        scored: list[Scored] = []
+        true: list[Tensor] = []
         grades: list[Tensor] = []
 
         def look(begin: int, end: int) -> None:
             queries = drawn.queries[begin:end]
-            scored = model.score(queries).cpu()
+            scores: Any = model.score(queries)
             if isinstance(model, Graded):
                 grades.append(model.grades(queries).cpu())
-            scores.append(scored)
+            rows, right = torch.arange(end - begin), answer[begin:end]
+            rows, right = rows.to(model.device), right.to(model.device)
+            dense = isinstance(scores, Tensor)
+            true.append((scores[rows, right] if dense else scores.of(rows, right)).cpu())
+            scored.append(Scored.of(scores, softmax=not grades).cpu())
 
         in_chunks(len(drawn.answer), 64, look)
         _, entity = np.unique(drawn.queries.entity, return_inverse=True)
-        answer = torch.from_numpy(drawn.answer)
         half = torch.from_numpy(entity % 2 == 0)
         kinds = model.grade_kinds if isinstance(model, Graded) else ()
-        return cls(torch.cat(scores), torch.cat(grades) if grades else None, answer, half, kinds)
+        merged = Scored.cat(scored)
+        return cls(
+            merged, torch.cat(true), torch.cat(grades) if grades else None, answer, half, kinds
+        )
 
     @classmethod
     def join(cls, samples: list[_Sample]) -> _Sample:
         """Several samples of one model as one."""
         grades = [sample.grades for sample in samples if sample.grades is not None]
         return cls(
-            torch.cat([sample.scores for sample in samples]),
+            Scored.cat([sample.scored for sample in samples]),
+            torch.cat([sample.true for sample in samples]),
             torch.cat(grades) if grades else None,
             torch.cat([sample.answer for sample in samples]),
             torch.cat([sample.half for sample in samples]),
@@ -194,8 +207,8 @@ class _Sample:
 
     def _select(self, rows: Tensor) -> _Sample:
         grades = None if self.grades is None else self.grades[rows]
-        answer, half = self.answer[rows], self.half[rows]
-        return _Sample(self.scores[rows], grades, answer, half, self.kinds)
+        columns = (self.true[rows], grades, self.answer[rows], self.half[rows])
+        return _Sample(self.scored.kept(rows), *columns, self.kinds)
 
     def errors(self) -> tuple[float | None, float | None]:
         """Expected calibration error of the first forecast and of the first ten."""
@@ -208,27 +221,26 @@ class _Sample:
 
     def _judge(self, calibration: Calibration) -> tuple[Tensor, Tensor]:
         """(N, 10) probabilities of the first ten candidates, and whether each is the answer."""
-        chance = calibration.apply(self.scores, self.grades)
-        first = torch.topk(self.scores, min(_TOP, self.scores.shape[1]), 1).indices
-        return chance.gather(1, first), first == self.answer.unsqueeze(1)
+        found = calibration.apply(self.scored, self.grades)
+        return found.chance[:, :_TOP], found.entity[:, :_TOP] == self.answer.unsqueeze(1)
 
     def fit(self) -> Calibration:
         """The calibration under which these answers are likeliest."""
         if self.grades is not None:
-            return self._table(self.scores, self.grades, self.kinds)
+            return self._table(self.scored.value, self.grades, self.kinds)
         plain = Calibration("softmax", self._temperature())
-        grades = SHARES.expand(len(self.scores), -1)
-        corrected = self._table(plain.shares(self.scores), grades, (len(SHARES),))
+        grades = SHARES.expand(len(self.answer), -1)
+        corrected = self._table(plain.shares(self.scored), grades, (len(SHARES),))
         return replace(corrected, method=plain.method, temperature=plain.temperature)
 
-    def _table(self, scores: Tensor, grades: Tensor, kinds: tuple[int, ...]) -> Calibration:
-        head = Head.of(scores, grades)
+    def _table(self, value: Tensor, grades: Tensor, kinds: tuple[int, ...]) -> Calibration:
+        head = Head.of(value, grades, self.scored.others)
         cells = (grades.shape[1] + 1) * len(BANDS)
         inside = head.inside.double().flatten()
         cell = head.cell.flatten()
         there = torch.zeros(cells, dtype=torch.float64).index_add_(0, cell, inside)
         # An answer among equals is spread over their ranks.
-        hit = head.mean_of_ties((head.entity == self.answer.unsqueeze(1)).double())
+        hit = head.mean_of_ties((self.scored.entity == self.answer.unsqueeze(1)).double())
         hits = torch.zeros(cells, dtype=torch.float64)
         hits.index_add_(0, cell, hit.flatten() * inside)
         there, hits = there.view(-1, len(BANDS)), hits.view(-1, len(BANDS))
@@ -242,7 +254,7 @@ class _Sample:
                 [_rising(*column) for column in zip(table[rows].T, weight[rows].T, strict=True)], 1
             )
             first += grades_of_kind
-        behind = self.scores.numel() - int(head.inside.sum())
+        behind = len(self.answer) * self.scored.others + int((~head.inside).sum())
         missed = len(self.answer) - float(hits.sum())
         return Calibration(
             "table",
@@ -253,15 +265,15 @@ class _Sample:
 
     def _temperature(self) -> float:
         """T by golden-section search on its logarithm."""
-        step = -(-self.scores.numel() // _CELLS_OF_SEARCH)  # one number needs few queries
-        scores, answer = self.scores[::step].double(), self.answer[::step]
-        true = scores.gather(1, answer.unsqueeze(1)).squeeze(1)
+        every = self.scored.value if self.scored.every is None else self.scored.every
+        step = -(-every.numel() // _CELLS_OF_SEARCH)  # one number needs few queries
+        some, true = self.scored.kept(slice(None, None, step)), self.true[::step].double()
 
         def surprise(log_temperature: float) -> float:
             temperature = math.exp(log_temperature)
-            return float((torch.logsumexp(scores / temperature, 1) - true / temperature).mean())
+            return float((some.log_total(temperature) - true / temperature).mean())
 
-        spread = max(float(scores.std(1).median()), 1e-6)
+        spread = max(float(every[::step].double().std(1).median()), 1e-6)
         low, high = math.log(spread) - 7, math.log(spread) + 5
         for _ in range(30):
             span = _GOLDEN * (high - low)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.opening import OpenModel
 from metatkgr.version import __version__
 
-__all__ = ["BANDS", "SHARES", "Calibration", "Head", "KeptCalibration"]
+__all__ = ["BANDS", "SHARES", "Calibration", "Chances", "Head", "KeptCalibration", "Scored"]
 
 BANDS = (1, 2, 3, 4, 6, 11, 21, 51, 101, 201, 501)
 """First rank of each band."""
@@ -74,38 +75,40 @@ class Calibration:
     made_for: str = ""
     """What it was fitted to: see :class:`KeptCalibration`."""
 
-    def apply(self, scores: Tensor, grades: Tensor | None = None) -> Tensor:
-        """Probabilities of all candidates.
+    def apply(self, scored: Scored, grades: Tensor | None = None) -> Chances:
+        """Probabilities of the first candidates, and of each other one.
 
         Args:
-            scores: (Q, E).
+            scored: the first candidates of Q queries.
             grades: (Q, L) from ``Graded.grades``; for 'table' only.
 
         Returns:
-            (Q, E) float64; a row sums to at most 1 and orders candidates as the scores do.
+            They sum to at most 1 over all candidates, and order them as the scores do.
         """
+        value = scored.value
         if self.method == "softmax":
-            scores = self.shares(scores)
+            value = self.shares(scored)
             if not self.table:
-                return scores
-            grades = SHARES.to(scores.device).expand(len(scores), -1)
+                left = (1 - value.sum(1)).clamp(min=0) / max(scored.others, 1)
+                return Chances(scored.entity, scored.value, value, left)
+            grades = SHARES.to(value.device).expand(len(value), -1)
         if grades is None:
             raise ValueError("a table of grades needs the grades of the questions")
-        head = Head.of(scores, grades)
-        chance = head.mean_of_ties(self._rows(grades.shape[1], scores.device)[head.cell])
+        head = Head.of(value, grades, scored.others)
+        chance = head.mean_of_ties(self._rows(grades.shape[1], value.device)[head.cell])
         chance = torch.cummin(chance, 1).values * head.inside
         behind = torch.where(head.inside, chance, math.inf).amin(1).clamp(max=self._tail)
-        result = behind.unsqueeze(1).expand(scores.shape).clone()
-        # What is not in the head writes its row's tail value onto itself.
-        result.scatter_(1, head.entity, torch.where(head.inside, chance, behind.unsqueeze(1)))
         # Summed by rank, so that the numbers of the entities do not show in the last digits.
-        others = scores.shape[1] - head.inside.sum(1)
+        others = scored.others + (~head.inside).sum(1)
         total = chance.sum(1) + torch.where(others > 0, behind * others, 0.0)
-        return result / total.clamp(min=1).unsqueeze(1)
+        total, behind = total.clamp(min=1).unsqueeze(1), behind.unsqueeze(1)
+        chance = torch.where(head.inside, chance, behind) / total
+        return Chances(scored.entity, scored.value, chance, (behind / total).squeeze(1))
 
-    def shares(self, scores: Tensor) -> Tensor:
-        """(Q, E) softmax of scores at the temperature T, float64."""
-        return torch.softmax(scores.double() / self.temperature, 1)
+    def shares(self, scored: Scored) -> Tensor:
+        """(Q, M) softmax of scores at the temperature T over all candidates, float64."""
+        total = scored.log_total(self.temperature).unsqueeze(1)
+        return (scored.value.double() / self.temperature - total).exp()
 
     @property
     def _tail(self) -> float:
@@ -222,36 +225,110 @@ class KeptCalibration:
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
-    """The first ranks of each query, in order."""
+class Scored:
+    """The first candidates of Q queries, best first."""
+
+    value: Tensor
+    """(Q, M) scores."""
+    entity: Tensor
+    """(Q, M)."""
+    others: int
+    """How many candidates stand behind them."""
+    every: Tensor | None = None
+    """(Q, E) scores of all, where a model gives these and a softmax is to be taken of them."""
+
+    @classmethod
+    def of(cls, scores: Any, *, softmax: bool = False) -> Scored:
+        """Of the scores of all candidates, or of those that a model lists."""
+        if not isinstance(scores, Tensor):
+            value, entity = scores.top(_HEAD)
+            return cls(value, entity, scores.entities - value.shape[1])
+        value, entity = torch.topk(scores, min(_HEAD, scores.shape[1]), 1)
+        others = scores.shape[1] - value.shape[1]
+        return cls(value, entity, others, scores if softmax and others else None)
+
+    @classmethod
+    def cat(cls, parts: Sequence[Scored]) -> Scored:
+        """Several as one."""
+        every = [part.every for part in parts if part.every is not None]
+        value, entity = (
+            torch.cat([getattr(p, name) for p in parts]) for name in ("value", "entity")
+        )
+        return cls(value, entity, parts[0].others, torch.cat(every) if every else None)
+
+    def kept(self, rows: Tensor | slice) -> Scored:
+        """Those of some queries."""
+        every = None if self.every is None else self.every[rows]
+        return Scored(self.value[rows], self.entity[rows], self.others, every)
+
+    def cpu(self) -> Scored:
+        """In main memory."""
+        every = None if self.every is None else self.every.cpu()
+        return Scored(self.value.cpu(), self.entity.cpu(), self.others, every)
+
+    def log_total(self, temperature: float) -> Tensor:
+        """(Q,) logarithm of the sum of exp(s / T) over all candidates.
+
+        Where a model lists some, every other counts like the last of the first: who is not listed
+        differs from others like him by next to nothing.
+        """
+        if self.every is not None:
+            return torch.logsumexp(self.every.double() / temperature, 1)
+        values = self.value.double() / temperature
+        if self.others:
+            values = torch.cat([values, values[:, -1:] + math.log(self.others)], 1)
+        return torch.logsumexp(values, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Chances:
+    """The probabilities of the first candidates of Q queries, best first, and of all others."""
 
     entity: Tensor
-    """(Q, M) candidates, best first."""
-    value: Tensor
-    """(Q, M) their scores."""
+    """(Q, M)."""
+    score: Tensor
+    """(Q, M)."""
+    chance: Tensor
+    """(Q, M) float64."""
+    behind: Tensor
+    """(Q,) float64, of each other candidate."""
+
+    @classmethod
+    def cat(cls, parts: Sequence[Chances]) -> Chances:
+        """Several as one."""
+        columns = ((part.entity, part.score, part.chance, part.behind) for part in parts)
+        return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
+
+    def kept(self, rows: slice) -> Chances:
+        """Those of some queries."""
+        return Chances(self.entity[rows], self.score[rows], self.chance[rows], self.behind[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """Where the first candidates of each query stand."""
+
     inside: Tensor
-    """(Q, M) bool; False for the last tie where it goes on behind the head."""
+    """(Q, M) bool; False for the last tie where it goes on behind them."""
     cell: Tensor
     """(Q, M) where in the table: grade * bands + band."""
     group: Tensor
     """(Q, M) number of the tie, over all queries."""
 
     @classmethod
-    def of(cls, scores: Tensor, grades: Tensor) -> Head:
-        """Sort the first ``_HEAD`` candidates."""
-        size = min(_HEAD, scores.shape[1])
-        value, entity = torch.topk(scores, size, 1)
+    def of(cls, value: Tensor, grades: Tensor, others: int) -> Head:
+        """Of (Q, M) descending scores and (Q, L) grades; so many candidates stand behind them."""
         inside = torch.ones_like(value, dtype=torch.bool)
-        if size < scores.shape[1]:
+        if others:
             inside = value > value[:, -1:]
         grade = torch.searchsorted(grades.contiguous(), value.contiguous(), right=True)
         first = torch.tensor(BANDS, device=value.device)
-        rank = torch.arange(1, size + 1, device=value.device)
+        rank = torch.arange(1, value.shape[1] + 1, device=value.device)
         band = torch.searchsorted(first, rank, right=True) - 1
         new = torch.ones_like(value, dtype=torch.int64)
         new[:, 1:] = (value[:, 1:] != value[:, :-1]).long()
         group = (torch.cumsum(new.flatten(), 0) - 1).view_as(new)
-        return cls(entity, value, inside, grade * len(BANDS) + band, group)
+        return cls(inside, grade * len(BANDS) + band, group)
 
     def mean_of_ties(self, values: Tensor) -> Tensor:
         """(Q, M) ``values``, the same for equal scores."""

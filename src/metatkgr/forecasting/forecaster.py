@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Shots
 from metatkgr.data.tasks import Queries
-from metatkgr.errors import DataError, SettingsError
-from metatkgr.forecasting.calibration import Calibration, KeptCalibration
+from metatkgr.errors import DataError, MetaTKGRError, SettingsError
+from metatkgr.forecasting.calibration import Calibration, Chances, KeptCalibration
 from metatkgr.forecasting.explain import (
     FactView,
     Forecast,
@@ -24,18 +24,14 @@ from metatkgr.forecasting.explain import (
     Reason,
     Verbaliser,
 )
-from metatkgr.forecasting.incoming import checked_rows, checked_step, rows_of
+from metatkgr.forecasting.incoming import checked_rows, rows_of
 from metatkgr.forecasting.live import Engine, LiveGraph, Snapshot
 from metatkgr.forecasting.names import checked_name, search_names
-from metatkgr.forecasting.ranking import Candidate, best_candidates, best_facts, next_relations
+from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
 from metatkgr.models.base import Model
 from metatkgr.training.opening import OpenModel, open_model
 
-__all__ = ["Forecaster"]
-
-SIDES = ("object", "subject")
-LONGEST_HORIZON = 1000
-MOST_ANSWERS = 1000
+__all__ = ["Forecaster", "Question"]
 
 
 class Forecaster:
@@ -201,48 +197,73 @@ class Forecaster:
             horizon: ask for so many steps from ``at`` on; each candidate counts where it is best.
             explain: give the reasons too.
         """
-        if side not in SIDES:
-            raise SettingsError(f"side is 'object' or 'subject', not {side!r}")
-        top = _within(top, "top", MOST_ANSWERS)
-        length = 1 if horizon is None else _within(horizon, "horizon", LONGEST_HORIZON)
+        question = Question(entity, relation, at, side, top, horizon, explain)
+        (found,) = self.predict_many([question])
+        if isinstance(found, MetaTKGRError):
+            raise found
+        return found
+
+    def predict_many(self, questions: Sequence[Question]) -> list[Forecasts | MetaTKGRError]:
+        """The answers to several questions, which together take hardly longer than one.
+
+        All see the same facts. A question that cannot be answered does not spoil the others: in
+        the place of its answer is the error that :meth:`predict` would have raised.
+        """
+        results: dict[int, Forecasts | MetaTKGRError] = {}
+        asked: dict[int, Asked] = {}
         with self._lock:
             snapshot = self._graph.snapshot()
-            who = self._entity(snapshot, entity)
-            step = self._step(snapshot, at)
-            directed = None if relation is None else self._relation(relation, side)
+            for number, question in enumerate(questions):
+                try:
+                    asked[number] = question.understood(snapshot, self._trained_on)
+                    self._engine.check(asked[number].entity)
+                except MetaTKGRError as error:
+                    asked.pop(number, None)
+                    results[number] = error
+            if not asked:
+                return [results[number] for number in range(len(questions))]
             calibration = self.calibration  # first: a fit shows the model its own tasks
-            self._engine.show(snapshot, who)
-            moments = np.arange(step, step + length)
+            self._engine.show(snapshot, [one.entity for one in asked.values()])
 
-            def ask(queries: Queries) -> tuple[Tensor, Tensor]:
+            def ask(queries: Queries) -> Chances:
                 return self._engine.score(snapshot, queries, calibration)
 
-            if directed is None:
-                share = next_relations(snapshot, who, step, self.shots)
-                candidates = best_facts(ask, snapshot, who, share, moments, top)
-            else:
-                candidates = best_candidates(ask, snapshot, who, directed, moments, top)
-            reasons: list[tuple[Reason, ...]] = [()] * len(candidates)
-            if explain:
-                reasons = self._reasons(snapshot, who, candidates)
-        words = Verbaliser(snapshot)
-        query = {
-            "entity": snapshot.entities.name(who),
-            "label": snapshot.entities.label(who),
-            "relation": None if directed is None else words.relation(directed),
-            "side": None if directed is None else side,
-            "at": words.date(step),
-            "until": words.date(step + length - 1),
-            "horizon": horizon,
-            "top": top,
+            askings = [one.answers(snapshot, self.shots) for one in asked.values()]
+            found = dict(zip(asked, answered(askings, ask), strict=True))
+            reasons = self._reasons(
+                snapshot,
+                [
+                    (one.entity, candidate)
+                    for number, one in asked.items()
+                    for candidate in found[number]
+                    if questions[number].explain
+                ],
+            )
+        words, told = Verbaliser(snapshot), iter(reasons)
+        for number, one in asked.items():
+            forecasts = [
+                self._forecast(words, c, rank, next(told) if questions[number].explain else ())
+                for rank, c in enumerate(found[number], 1)
+            ]
+            query = self._query(words, questions[number], one)
+            results[number] = Forecasts(query, tuple(forecasts), calibration.about())
+        return [results[number] for number in range(len(questions))]
+
+    def _query(self, words: Verbaliser, question: Question, asked: Asked) -> dict[str, Any]:
+        """A question as it was understood."""
+        every = asked.relation is None
+        return {
+            "entity": words.snapshot.entities.name(asked.entity),
+            "label": words.snapshot.entities.label(asked.entity),
+            "relation": None if asked.relation is None else words.relation(asked.relation),
+            "side": None if every else question.side,
+            "at": words.date(int(asked.moments[0])),
+            "until": words.date(int(asked.moments[-1])),
+            "horizon": question.horizon,
+            "top": asked.top,
             "model": self.model.name,
             "shots": self.shots,
         }
-        forecasts = tuple(
-            self._forecast(words, candidate, rank, why)
-            for rank, (candidate, why) in enumerate(zip(candidates, reasons, strict=True), 1)
-        )
-        return Forecasts(query, forecasts, calibration.about())
 
     def explain(
         self, entity: str, relation: str, answer: str, *, at: Any = None, side: str = "object"
@@ -253,62 +274,56 @@ class Forecaster:
             entity, relation, at, side: as in :meth:`predict`.
             answer: name of the candidate.
         """
-        if side not in SIDES:
-            raise SettingsError(f"side is 'object' or 'subject', not {side!r}")
+        question = Question(entity, relation, at, side)
         with self._lock:
             snapshot = self._graph.snapshot()
-            who, other = self._entity(snapshot, entity), self._entity(snapshot, answer)
-            directed, step = self._relation(relation, side), self._step(snapshot, at)
-            self._engine.show(snapshot, who)
-            candidate = Candidate(other, directed, step, 0.0, 0.0)
-            return self._reasons(snapshot, who, [candidate])[0]
+            asked = question.understood(snapshot, self._trained_on)
+            other = snapshot.entities.id(checked_name(answer, "entity"), "entity")
+            self._engine.check(asked.entity)
+            self._engine.show(snapshot, [asked.entity])
+            assert asked.relation is not None
+            candidate = Candidate(other, asked.relation, int(asked.moments[0]), 0.0, 0.0)
+            return self._reasons(snapshot, [(asked.entity, candidate)])[0]
 
     def search(self, text: str, limit: int = 10) -> list[Match]:
         """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""
         snapshot = self.snapshot()
-        matches = []
-        for number in search_names(snapshot.entities, text, limit):
-            times = snapshot.links(number)[2]
-            label = snapshot.first.calendar.label
-            dates = (label(int(times[0])), label(int(times[-1]))) if len(times) else ("", "")
-            name, shown = snapshot.entities.name(number), snapshot.entities.label(number)
-            matches.append(Match(name, shown, len(times), *dates))
-        return matches
+        numbers = search_names(snapshot.entities, text, limit)
+        label, entities = snapshot.first.calendar.label, snapshot.entities
+        return [
+            Match(
+                entities.name(number),
+                entities.label(number),
+                count,
+                label(first) if count else "",
+                label(last) if count else "",
+            )
+            for number, (count, first, last) in zip(numbers, snapshot.seen(numbers), strict=True)
+        ]
 
     def timeline(self, entity: str) -> list[FactView]:
         """All facts of an entity, oldest first."""
         snapshot = self.snapshot()
-        who = self._entity(snapshot, entity)
+        who = snapshot.entities.id(checked_name(entity, "entity"), "entity")
         words = Verbaliser(snapshot)
         links = snapshot.links(who).T.tolist()
         return [words.fact(who, relation, other, step) for relation, other, step in links]
 
     # Inside
 
-    def _entity(self, snapshot: Snapshot, name: str) -> int:
-        return snapshot.entities.id(checked_name(name, "entity"), "entity")
-
-    def _relation(self, name: str, side: str) -> int:
-        relations = self._trained_on.relations
-        number = relations.id(checked_name(name, "relation"), "relation")
-        return number if side == "object" else number + len(relations)
-
-    def _step(self, snapshot: Snapshot, at: Any) -> int:
-        if at is None:
-            return snapshot.last_step + 1
-        return checked_step(at, snapshot.first.calendar, self._trained_on.steps)
-
     def _reasons(
-        self, snapshot: Snapshot, who: int, candidates: list[Candidate]
+        self, snapshot: Snapshot, candidates: list[tuple[int, Candidate]]
     ) -> list[tuple[Reason, ...]]:
-        columns = np.array([(who, c.relation, c.step, c.entity) for c in candidates], np.int64)
-        entity, relation, time, answer = np.ascontiguousarray(columns.reshape(-1, 4).T)
+        """Of candidates of query entities."""
+        columns = [(who, c.relation, c.step, c.entity) for who, c in candidates]
+        rows = np.array(columns, np.int64).reshape(-1, 4)
+        entity, relation, time, answer = np.ascontiguousarray(rows.T)
         queries = Queries(entity, relation, time)
         explanations = self._engine.reasons(queries, torch.from_numpy(answer))
         words = Verbaliser(snapshot)
         return [
             tuple(words.reason(who, c.relation, c.entity, explanation) for explanation in some)
-            for c, some in zip(candidates, explanations, strict=True)
+            for (who, c), some in zip(candidates, explanations, strict=True)
         ]
 
     def _forecast(
@@ -326,11 +341,3 @@ class Forecaster:
             rank=rank,
             reasons=reasons,
         )
-
-
-def _within(number: Any, what: str, most: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise SettingsError(f"{what} is a whole number, not {number!r}")
-    if not 1 <= number <= most:
-        raise SettingsError(f"{what} is from 1 to {most:,}, not {number}")
-    return int(number)

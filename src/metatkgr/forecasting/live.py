@@ -23,8 +23,9 @@ from metatkgr.data.periods import Period, Periods
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
+from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.calibrating import fit_calibration
-from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.calibration import Calibration, Chances, Scored
 from metatkgr.forecasting.names import GrowingVocabulary
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explains, Explanation, Graded, Model
@@ -32,6 +33,10 @@ from metatkgr.models.trainable import TrainableModel
 
 __all__ = ["Arrival", "Engine", "LiveGraph", "Snapshot"]
 
+_CELLS = 1 << 22
+"""Scores computed in one go, by a model that scores everybody; bounds memory."""
+_AT_ONCE = 16
+"""Queries in one go at least."""
 _FEW = 20_000
 """Arrivals that are indexed anew at each change; more join the first facts."""
 
@@ -93,11 +98,30 @@ class Snapshot:
 
     def relation_counts(self, before: int) -> IntArray:
         """(R,) how many facts of each relation there are before a step."""
-        total = np.zeros(len(self.visible.relations), np.int64)
-        for facts in self.parts:
-            stop = int(np.searchsorted(facts.time, before))
-            total += np.bincount(facts.relation[:stop], minlength=len(total))
-        return total
+        relation = torch.arange(len(self.visible.relations))
+        counts = self.index.slots.facts_before(relation, torch.full_like(relation, before))
+        return np.asarray(counts.numpy())
+
+    def seen(self, entities: Sequence[int]) -> list[tuple[int, int, int]]:
+        """How many facts each of some entities has, and the steps of its first and last."""
+        entity = torch.tensor(entities, dtype=torch.int64)
+        end = torch.full_like(entity, self.last_step + 1)
+        low, high = self.index.before(entity, end)
+        columns = (
+            high - low,
+            self.index.first_step_of(entity),
+            self.index.last_step_of(entity, end),
+        )
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def recent(self, entity: int, before: int, most: int) -> tuple[IntArray, IntArray]:
+        """(n,) directed relations and steps of an entity's last facts before a step."""
+        who = torch.tensor([entity])
+        low, high = self.index.before(who, torch.tensor([before]))
+        position = torch.arange(max(int(low), int(high) - most), int(high)).unsqueeze(0)
+        mask = torch.ones_like(position, dtype=torch.bool)
+        _, relation, time = self.index.read(who, position, mask)
+        return relation[0].numpy(), time[0].numpy()
 
 
 class LiveGraph:
@@ -207,15 +231,18 @@ class Engine:
             self.model.extend(self._known, known=self._known, supports=Supports.none())
         return fit_calibration(self.model, self._visible, self.shots)
 
-    def show(self, snapshot: Snapshot, entity: int) -> None:
-        """Show the model all facts of a snapshot, before queries about an entity.
+    def check(self, entity: int) -> None:
+        """Refuse a query entity of which the model cannot learn.
 
         Raises:
-            DataError: the entity came after the model's facts, and the model cannot learn of it.
+            DataError: it came after the model's facts.
         """
+        if self.model.needs_law and entity >= self._known:
+            raise DataError(f"{self.model.name} cannot speak of entities that came after its facts")
+
+    def show(self, snapshot: Snapshot, entities: Sequence[int]) -> None:
+        """Show the model all facts of a snapshot, before queries about some entities."""
         model = self.model
-        if model.needs_law and entity >= self._known:
-            raise DataError(f"{model.name} cannot speak of entities that came after its facts")
         if self._shown != snapshot.version:
             if model.live:
                 self._extend(snapshot)
@@ -223,7 +250,7 @@ class Engine:
             else:
                 self._show_all(snapshot)
         if model.live:
-            model.adapt(snapshot.supports([entity], self.shots))
+            model.adapt(snapshot.supports(entities, self.shots))
         self._shown = snapshot.version
 
     def _extend(self, snapshot: Snapshot) -> None:
@@ -242,17 +269,24 @@ class Engine:
             self.model.extend(len(snapshot.entities), known=self._known, supports=supports)
         self.model.prepare(snapshot.visible).adapt(supports)
 
-    def score(
-        self, snapshot: Snapshot, queries: Queries, calibration: Calibration
-    ) -> tuple[Tensor, Tensor]:
-        """(Q, E) scores and probabilities of all candidates."""
-        scores = self.model.score(queries)
-        missing = len(snapshot.entities) - scores.shape[1]
-        if missing > 0:
-            lowest = scores.amin(1, keepdim=True) - 1
-            scores = torch.cat([scores, lowest.expand(-1, missing)], 1)
-        grades = self.model.grades(queries) if isinstance(self.model, Graded) else None
-        return scores, calibration.apply(scores, grades)
+    def score(self, snapshot: Snapshot, queries: Queries, calibration: Calibration) -> Chances:
+        """The first candidates of each query with their probabilities."""
+        parts: list[Chances] = []
+
+        def look(begin: int, end: int) -> None:
+            some = queries[begin:end]
+            scores: Any = self.model.score(some)
+            if isinstance(scores, Tensor):
+                missing = len(snapshot.entities) - scores.shape[1]
+                if missing > 0:
+                    lowest = scores.amin(1, keepdim=True) - 1
+                    scores = torch.cat([scores, lowest.expand(-1, missing)], 1)
+            grades = self.model.grades(some) if isinstance(self.model, Graded) else None
+            scored = Scored.of(scores, softmax=grades is None)
+            parts.append(calibration.apply(scored, grades))
+
+        in_chunks(len(queries), max(_CELLS // len(snapshot.entities), _AT_ONCE), look)
+        return Chances.cat(parts)
 
     def reasons(self, queries: Queries, answer: Tensor) -> list[list[Explanation]]:
         """What speaks for one candidate of each query; nothing, if the model cannot say."""

@@ -1,4 +1,4 @@
-r"""From scores and probabilities of all candidates to the best few.
+r"""From questions to queries, and from the probabilities of candidates to the best few.
 
 Where a query has no relation, each has a probability of its own: what an entity does next, before
 asking with whom.
@@ -14,25 +14,30 @@ An entity's own first facts, visible at any time, count as if they had just happ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import IntArray
+from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Queries
-from metatkgr.evaluation.evaluator import in_chunks
+from metatkgr.errors import SettingsError
+from metatkgr.forecasting.calibration import Chances
+from metatkgr.forecasting.incoming import checked_step
 from metatkgr.forecasting.live import Snapshot
+from metatkgr.forecasting.names import checked_name
 
-__all__ = ["Ask", "Candidate", "best_candidates", "best_facts", "next_relations"]
+__all__ = ["SIDES", "Asked", "Asking", "Candidate", "Question", "answered", "next_relations"]
 
-_CELLS = 1 << 22
-"""Scores computed in one go; bounds memory."""
-_TIES = 2000
-"""So many candidates at the edge of the list are put in order by name."""
+SIDES = ("object", "subject")
+LONGEST_HORIZON = 1000
+MOST_ANSWERS = 1000
+_AT_ONCE = 64
+"""Queries that one question asks in one go."""
 _RELATIONS = 8
 """So many relations are scored at first; then twice as many, and so on."""
 _MOST_RELATIONS = 64
@@ -41,9 +46,64 @@ _PRIOR = 1.0
 """a of the formula above."""
 _LIFE = 20
 """Half-lives h in the time the graph has lasted."""
+_FACTS = 1 << 15
+"""Facts of an entity that tell what it does: of a hub the last ones."""
 
-Ask = Callable[[Queries], tuple[Tensor, Tensor]]
-"""(Q, E) scores and probabilities of queries."""
+
+@dataclass(frozen=True)
+class Question:
+    """What may be asked; see :meth:`Forecaster.predict`."""
+
+    entity: str
+    relation: str | None = None
+    at: Any = None
+    side: str = "object"
+    top: int = 10
+    horizon: int | None = None
+    explain: bool = False
+
+    def understood(self, snapshot: Snapshot, known: Facts) -> Asked:
+        """The question in numbers.
+
+        Args:
+            snapshot: the facts.
+            known: those that the model was trained on; their relations and length count.
+
+        Raises:
+            MetaTKGRError: a name, a date or a number is none.
+        """
+        if self.side not in SIDES:
+            raise SettingsError(f"side is 'object' or 'subject', not {self.side!r}")
+        top = _within(self.top, "top", MOST_ANSWERS)
+        length = 1 if self.horizon is None else _within(self.horizon, "horizon", LONGEST_HORIZON)
+        entity = snapshot.entities.id(checked_name(self.entity, "entity"), "entity")
+        step = snapshot.last_step + 1
+        if self.at is not None:
+            step = checked_step(self.at, snapshot.first.calendar, known.steps)
+        relation = None
+        if self.relation is not None:
+            relation = known.relations.id(checked_name(self.relation, "relation"), "relation")
+            relation += len(known.relations) if self.side == "subject" else 0
+        return Asked(entity, relation, np.arange(step, step + length), top)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question in numbers."""
+
+    entity: int
+    relation: int | None
+    """Directed; None: any."""
+    moments: IntArray
+    """(T,) steps."""
+    top: int
+
+    def answers(self, snapshot: Snapshot, shots: int) -> Asking:
+        """Ask for the best candidates."""
+        if self.relation is not None:
+            return _best_candidates(snapshot, self, self.relation)
+        share = next_relations(snapshot, self.entity, int(self.moments[0]), shots)
+        return _best_facts(snapshot, self, share)
 
 
 @dataclass(frozen=True)
@@ -58,16 +118,40 @@ class Candidate:
     probability: float
 
 
-def best_candidates(
-    ask: Ask, snapshot: Snapshot, entity: int, relation: int, moments: IntArray, top: int
-) -> list[Candidate]:
+Asking = Generator[Queries, Chances, list[Candidate]]
+"""Asks queries, is sent their answers, and ends with the best candidates."""
+
+
+def answered(askings: Sequence[Asking], ask: Callable[[Queries], Chances]) -> list[list[Candidate]]:
+    """The candidates of several questions, whose queries are asked together.
+
+    A model answers many queries in hardly more time than one.
+    """
+    results: list[list[Candidate]] = [[] for _ in askings]
+    waiting = {number: next(asking) for number, asking in enumerate(askings)}
+    while waiting:
+        parts = list(waiting.values())
+        columns = zip(*((q.entity, q.relation, q.time) for q in parts), strict=True)
+        found, begin = ask(Queries(*(np.concatenate(column) for column in columns))), 0
+        for number, queries in list(waiting.items()):
+            rows = slice(begin, begin + len(queries))
+            begin = rows.stop
+            try:
+                waiting[number] = askings[number].send(found.kept(rows))
+            except StopIteration as end:
+                results[number] = end.value
+                del waiting[number]
+    return results
+
+
+def _best_candidates(snapshot: Snapshot, asked: Asked, relation: int) -> Asking:
     """The ``top`` answers to one query; of several moments, each candidate's best.
 
     Over several moments candidates are ordered by probability, because scores of different
     queries cannot be compared; the earliest of equal moments counts.
     """
-    answers = _answers(ask, snapshot, entity, [relation], moments)
-    return _top(snapshot, relation, answers, 0, moments, top)
+    (answers,) = yield from _answers(asked, [relation])
+    return _top(snapshot, asked, relation, answers)
 
 
 def next_relations(
@@ -83,53 +167,44 @@ def next_relations(
     """
     counts = snapshot.relation_counts(step).astype(float) + 1
     share = np.concatenate([counts, counts]) / (2 * counts.sum())
-    relation, _, time = snapshot.links(entity)
-    visible = (time < step) | (np.arange(len(time)) < shots)
-    age = np.maximum(step - time[visible], 0)
+    relation, time = snapshot.recent(entity, step, _FACTS)
+    own = snapshot.supports([entity], shots)
+    later = own.time >= step
+    relation = np.concatenate([relation, own.relation[later]])
+    age = np.maximum(step - np.concatenate([time, own.time[later]]), 0)
     half = max(step / _LIFE, 1.0)
-    own = np.bincount(relation[visible], weights=0.5 ** (age / half), minlength=len(share))
-    return np.asarray((own + _PRIOR * share) / (own.sum() + _PRIOR))
+    known = np.bincount(relation, weights=0.5 ** (age / half), minlength=len(share))
+    return np.asarray((known + _PRIOR * share) / (known.sum() + _PRIOR))
 
 
-def best_facts(
-    ask: Ask,
-    snapshot: Snapshot,
-    entity: int,
-    share: npt.NDArray[np.float64],
-    moments: IntArray,
-    top: int,
-) -> list[Candidate]:
+def _best_facts(snapshot: Snapshot, asked: Asked, share: npt.NDArray[np.float64]) -> Asking:
     """The ``top`` next facts over all relations.
 
     A fact's probability is that of its relation times that of the answer given the relation. It is
     at most the relation's, so relations are scored in order of theirs until no other can matter;
-    several at a time, because a model answers many queries in hardly more time than one.
+    several at a time.
 
     Args:
-        ask: scores queries.
         snapshot: the facts.
-        entity: the query entity.
+        asked: the question.
         share: (2R,) probability of each directed relation.
-        moments: (T,) steps.
-        top: how many.
     """
     best: list[Candidate] = []
     order = np.argsort(-share, kind="stable")
     begin, many = 0, _RELATIONS
-    while begin < len(order) and not _settled(best, top, float(share[order[begin]])):
+    while begin < len(order) and not _settled(best, asked.top, float(share[order[begin]])):
         relations = order[begin : begin + many].tolist()
-        answers = _answers(ask, snapshot, entity, relations, moments)
-        likeliest = answers.chance.amax(1).tolist()
-        for row, relation in enumerate(relations):
+        found = yield from _answers(asked, relations)
+        for relation, answers in zip(relations, found, strict=True):
             chance = float(share[relation])
-            if _settled(best, top, chance * likeliest[row]):
+            if _settled(best, asked.top, chance * float(answers.chance.max())):
                 continue
             best += [
                 Candidate(c.entity, relation, c.step, c.score, chance * c.probability)
-                for c in _top(snapshot, relation, answers, row, moments, top)
+                for c in _top(snapshot, asked, relation, answers)
             ]
             best.sort(key=lambda c: -c.probability)
-            del best[top:]
+            del best[asked.top :]
         begin, many = begin + many, min(2 * many, _MOST_RELATIONS)
     return best
 
@@ -141,74 +216,90 @@ def _settled(best: list[Candidate], top: int, most: float) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """All candidates of B relations; of several moments, each at its best."""
+    """Candidates of one relation, each at its best moment."""
 
-    value: Tensor
-    """(B, E) by which candidates are ordered."""
+    entity: Tensor
+    """(U,)."""
     score: Tensor
-    """(B, E)."""
+    """(U,)."""
     chance: Tensor
-    """(B, E)."""
-    moment: Tensor | None
-    """(B, E) which moment; None: there is one."""
+    """(U,)."""
+    moment: Tensor
+    """(U,) which of the moments."""
+    behind: tuple[float, float, int]
+    """Score (at most), chance and moment of each other candidate."""
+
+    @classmethod
+    def of(cls, found: Chances, row: int, moment: int) -> _Answers:
+        """Those of one query."""
+        entity, score, chance = found.entity[row], found.score[row], found.chance[row]
+        behind = (float(score[-1]), float(found.behind[row]), moment)
+        return cls(entity, score, chance, torch.full_like(entity, moment), behind)
+
+    def later(self, other: _Answers) -> _Answers:
+        """These, or where they are likelier those of later moments."""
+        entity = torch.unique(torch.cat([self.entity, other.entity]))
+        first, second = self._at(entity), other._at(entity)
+        better = second[1] > first[1]
+        score, chance, moment = torch.where(better, second, first)
+        behind = other.behind if other.behind[1] > self.behind[1] else self.behind
+        return _Answers(entity, score, chance, moment.long(), behind)
+
+    def _at(self, entity: Tensor) -> Tensor:
+        """(3, V) score, chance and moment of ascending entities, these among them."""
+        columns = torch.tensor(self.behind, dtype=torch.float64, device=entity.device)
+        columns = columns.unsqueeze(1).repeat(1, len(entity))
+        known = (self.score.double(), self.chance, self.moment.double())
+        columns[:, torch.searchsorted(entity, self.entity)] = torch.stack(known)
+        return columns
 
 
-def _answers(
-    ask: Ask, snapshot: Snapshot, entity: int, relations: Sequence[int], moments: IntArray
-) -> _Answers:
-    best: list[Tensor] = []
-
-    def look(begin: int, end: int) -> None:
-        some = moments[begin:end]
+def _answers(asked: Asked, relations: Sequence[int]) -> Generator[Queries, Chances, list[_Answers]]:
+    """Candidates of each relation, over all moments."""
+    best: list[_Answers] = []
+    size = max(_AT_ONCE // len(relations), 1)
+    for begin in range(0, len(asked.moments), size):
+        some = asked.moments[begin : begin + size]
         directed = np.repeat(np.array(relations, np.int64), len(some))
-        scores, chance = ask(_queries(entity, directed, np.tile(some, len(relations))))
-        if len(moments) == 1:
-            best[:] = [scores, chance]
-            return
-        shape = (len(relations), len(some), -1)
-        value, moment = chance.reshape(shape).max(1)
-        score = scores.reshape(shape).gather(1, moment.unsqueeze(1)).squeeze(1).double()
-        merged = torch.stack([value, score, moment.double() + begin])
-        if best:
-            merged = torch.where(merged[0] > best[0][0], merged, best[0])
-        best[:] = [merged]
-
-    size = max(_CELLS // (len(snapshot.entities) * len(relations)), 1)
-    in_chunks(len(moments), size, look)
-    if len(moments) == 1:
-        return _Answers(best[0], best[0], best[1], None)
-    value, score, moment = best[0]
-    return _Answers(value, score, value, moment)
+        moments = np.tile(some, len(relations))
+        found = yield Queries(np.full_like(moments, asked.entity), directed, moments)
+        for number in range(len(relations)):
+            for ahead in range(len(some)):
+                part = _Answers.of(found, number * len(some) + ahead, begin + ahead)
+                if number == len(best):
+                    best.append(part)
+                else:
+                    best[number] = best[number].later(part)
+    return best
 
 
-def _queries(entity: int, relations: IntArray, moments: IntArray) -> Queries:
-    return Queries(np.full_like(moments, entity), relations, moments)
-
-
-def _top(
-    snapshot: Snapshot, relation: int, answers: _Answers, row: int, moments: IntArray, top: int
-) -> list[Candidate]:
-    order = _top_order(snapshot, answers.value[row], top)
-    picked = torch.tensor(order, device=answers.value.device)
-    scores, chances = answers.score[row][picked].tolist(), answers.chance[row][picked].tolist()
-    which = [0.0] * len(order) if answers.moment is None else answers.moment[row][picked].tolist()
+def _top(snapshot: Snapshot, asked: Asked, relation: int, answers: _Answers) -> list[Candidate]:
+    values = answers.score if len(asked.moments) == 1 else answers.chance
+    order = torch.tensor(_top_order(snapshot, answers.entity, values, asked.top))
+    found = (answers.entity, answers.moment, answers.score, answers.chance)
+    columns = (column[order.to(column.device)].tolist() for column in found)
     return [
-        Candidate(x, relation, int(moments[int(when)]), float(score), chance)
-        for x, score, chance, when in zip(order, scores, chances, which, strict=True)
+        Candidate(x, relation, int(asked.moments[moment]), float(score), chance)
+        for x, moment, score, chance in zip(*columns, strict=True)
     ]
 
 
-def _top_order(snapshot: Snapshot, values: Tensor, top: int) -> list[int]:
-    """Ids of the ``top`` largest values, largest first, equal ones by name.
+def _top_order(snapshot: Snapshot, entity: Tensor, values: Tensor, top: int) -> list[int]:
+    """Positions of the ``top`` largest values, largest first, equal ones by name.
 
     By name, not by number: an entity's number depends on when it was first heard of.
     """
     edge = torch.topk(values, min(top, len(values))).values[-1]
     inside = torch.nonzero(values >= edge).squeeze(1)
-    if len(inside) > _TIES:
-        inside = torch.cat(
-            [torch.nonzero(values > edge).squeeze(1), torch.nonzero(values == edge)[:_TIES, 0]]
-        )
     name = snapshot.entities.name
-    pairs = zip(inside.tolist(), values[inside].tolist(), strict=True)
-    return [x for x, _ in sorted(pairs, key=lambda pair: (-pair[1], name(pair[0])))[:top]]
+    columns = (inside.tolist(), values[inside].tolist(), entity[inside].tolist())
+    rows = sorted(zip(*columns, strict=True), key=lambda row: (-row[1], name(row[2])))
+    return [position for position, _, _ in rows[:top]]
+
+
+def _within(number: Any, what: str, most: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise SettingsError(f"{what} is a whole number, not {number!r}")
+    if not 1 <= number <= most:
+        raise SettingsError(f"{what} is from 1 to {most:,}, not {number}")
+    return int(number)
