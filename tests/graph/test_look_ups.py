@@ -168,9 +168,14 @@ def test_ranks_of_counts_are_those_of_counting(graph: tuple[Facts, TemporalIndex
         assert int(equal[row]) == sum(n == c for n in every)
 
 
+@pytest.mark.parametrize("block", [1, 100, 1 << 18])
 @pytest.mark.parametrize("parts", [1, 2, 3])
-def test_long_rows_and_many_look_ups_at_once(parts: int) -> None:
+def test_long_rows_and_many_look_ups_at_once(
+    parts: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Far more facts of a slot than lie between two kept sums; times that are far apart."""
+    for module in ("layer", "usage"):
+        monkeypatch.setattr(f"metatkgr.graph.{module}._BLOCK", block)
     rng = np.random.default_rng(parts)
     size = 900
     time = np.sort(np.where(rng.random(size) < 0.5, rng.integers(0, 30, size), 5000))

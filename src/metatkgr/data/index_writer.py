@@ -201,11 +201,9 @@ class _IndexWriter:
         key, relation, target = (torch.from_numpy(column) for column in columns)
         source = key // self.part.steps
         time = key - source * self.part.steps
-        both = torch.nonzero(source == target).squeeze(1)  # seen from both ends here
-        source, target, time = (torch.cat([c, c[both]]) for c in (source, target, time))
-        relation = torch.cat([relation, relation[both] + relations // 2])
-        link = orders.pack((source, entities), (relation, relations), (target, entities))
-        link, begin, time = orders.distinct_links(link, time)
+        link, begin, time = orders.distinct_links(
+            source, relation, target, time, entities, relations
+        )
         known, before = self._columns["link"].length, self._columns["link_time"].length
         first = time[begin[:-1]]
         self._add("link", link)

@@ -61,18 +61,29 @@ def narrow(positions: Tensor) -> Tensor:
     return positions.int() if len(positions) < 2**31 else positions
 
 
-def distinct_links(link: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def distinct_links(
+    source: Tensor, relation: Tensor, target: Tensor, time: Tensor, entities: int, relations: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Links by (source, relation, target, time).
 
     Args:
-        link: (D,) int64 ``(source * 2R + relation) * E + target``.
-        time: (D,) ascending within each link.
+        source: (D,) ascending.
+        relation: (D,) directed.
+        target: (D,).
+        time: (D,) ascending within each source. A link of an entity with itself is given in one
+            direction, and is seen from both ends here.
+        entities: E.
+        relations: 2R.
 
     Returns:
-        link: (P,) int64 distinct, ascending.
+        link: (P,) int64 distinct ``(source * 2R + relation) * E + target``, ascending.
         start: (P + 1,) int64 where the times of each begin.
-        time: (D,) int32, ascending within each.
+        time: (D and one for each link of an entity with itself,) int32, ascending within each.
     """
+    both = torch.nonzero(source == target).squeeze(1)
+    link = pack((source, entities), (relation, relations), (target, entities))
+    link = torch.cat([link, link[both] + relations // 2 * entities])
+    time = torch.cat([time, time[both]])
     link, order = torch.sort(link, stable=True)
     time = time[order].int()
     del order

@@ -133,7 +133,7 @@ class TemporalIndex:
         return _merged(orders, self.entities, self.steps)
 
     def __len__(self) -> int:
-        return sum(map(len, self._orders))
+        return sum(len(layer.by_time) for layer in self._layers)
 
     def before(
         self, entity: Tensor, time: Tensor, window: int | None = None

@@ -17,6 +17,7 @@ bound of ``data.visibility`` is an argument of every look-up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -34,6 +35,9 @@ from metatkgr.graph.slots import SlotOrder
 from metatkgr.graph.usage import SlotUsage
 
 __all__ = ["LinkLayer", "TimeOrder"]
+
+_BLOCK = 1 << 18
+"""How many links are ordered in one go; bounds memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +122,24 @@ class TimeOrder:
         """Times of links, given their sources and positions (of one shape)."""
         return self.key[position] - source * self.steps
 
+    def blocks(self, most: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Sources, relations, targets and times of all links, some ``most`` links at a time.
+
+        All links of a source are in one of them; there is at least one.
+        """
+        low, begin = 0, 0
+        while low < self.entities or not low:
+            # The first entity, or as many as have few links together.
+            high = int(torch.searchsorted(self.start, begin + most, right=True)) - 1
+            high = min(max(high, low + 1), self.entities)
+            end = int(self.start[high])
+            entity = torch.arange(low, high, device=self.key.device)
+            source = torch.repeat_interleave(entity, self.start[low : high + 1].diff())
+            links = slice(begin, end)
+            time = self.key[links] - source * self.steps
+            yield source, self.relation[links], self.target[links], time
+            low, begin = max(high, 1), end
+
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Target, relation and time, (Q, b) each, of links by position; 0 where masked out.
 
@@ -186,8 +208,7 @@ class LinkLayer:
         """Distinct links by (source, relation, target)."""
         if self._stored is not None:
             return PairTimes.mapped(self._stored, self.relations, self.device)
-        links = self._links.directed(np.int32)
-        return PairTimes.of(links, self.entities, self.relations, self.device)
+        return PairTimes.of(self.by_time.blocks(_BLOCK), self.entities, self.relations)
 
     @cached_property
     def slots(self) -> SlotOrder:

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,11 +18,9 @@ from metatkgr.data.orders import (
     by_beginning,
     distinct_links,
     narrow,
-    pack,
     renumbered,
     stored_columns,
 )
-from metatkgr.data.visibility import Directed
 from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges
 
 __all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
@@ -92,14 +90,20 @@ class PairTimes:
         self._stored = stored
 
     @classmethod
-    def of(cls, links: Directed, entities: int, relations: int, device: torch.device) -> Self:
-        """Of source, directed relation, target and time, (D,) each, in time order."""
-        source, relation, target, time = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in links
-        )
-        key = pack((source, entities), (relation, relations), (target, entities))
-        del source, relation, target, links
-        link, start, time = distinct_links(key, time)
+    def of(
+        cls, blocks: Iterable[tuple[Tensor, Tensor, Tensor, Tensor]], entities: int, relations: int
+    ) -> Self:
+        """Of sources, directed relations, targets and times by (source, time).
+
+        Args:
+            blocks: all links of some sources each; a link of an entity with itself once.
+            entities: E.
+            relations: 2R.
+        """
+        parts = [distinct_links(*block, entities, relations) for block in blocks]
+        link, time = (torch.cat([part[at] for part in parts]) for at in (0, 2))
+        count = torch.cat([start.diff() for _, start, _ in parts])
+        start = torch.cat([count.new_zeros(1), count.cumsum(0)])
         start = start.int() if len(time) < 2**31 else start
         return cls(link, start, time, entities=entities, relations=relations)
 
@@ -137,6 +141,17 @@ class PairTimes:
         # Who came later than this layer has no link in it: neither key is there.
         low = torch.searchsorted(self.link, key * self.entities)
         return low, torch.searchsorted(self.link, (key + 1) * self.entities)
+
+    def blocks(self, most: int) -> Iterator[tuple[slice, slice]]:
+        """Positions of links and of their steps: some ``most`` steps at a time, of whole slots."""
+        low, begin = 0, 0
+        while low < len(self):
+            high = max(int(torch.searchsorted(self._start, begin + most)), low + 1)
+            last = self.link[min(high, len(self)) - 1] // self.entities
+            high = int(torch.searchsorted(self.link, (last + 1) * self.entities))
+            end = int(self._start[high])
+            yield slice(low, high), slice(begin, end)
+            low, begin = high, end
 
     def _known(self, slot: Tensor) -> Tensor:
         """``source * 2R + relation`` with the 2R of these links; negative: there was none."""

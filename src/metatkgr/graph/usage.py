@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +28,9 @@ from metatkgr.graph.pairs import PairTimes
 from metatkgr.graph.ragged import bisect_ranges
 
 __all__ = ["SlotOrdinals", "SlotUsage", "Usage"]
+
+_BLOCK = 1 << 18
+"""How many facts are ordered in one go; bounds memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +66,22 @@ class SlotUsage:
         """(D,) int32 steps, ascending within a (source, relation)."""
         if self._stored is not None:
             return stored_columns(self._stored, self.device, "usage_time")[0]
-        return times_of_slots(self.slots(), self.pairs.time)
+        time = torch.empty_like(self.pairs.time)
+        for slot, steps in self._blocks():
+            time[steps] = times_of_slots(slot, self.pairs.time[steps])
+        return time
 
     def slots(self) -> Tensor:
         """(D,) ``source * 2R + relation``, ascending, with the 2R of these links."""
+        return torch.cat([slot for slot, _ in self._blocks()] or [self.pairs.link])
+
+    def _blocks(self) -> Iterator[tuple[Tensor, slice]]:
+        """The same, some slots at a time, and the positions of their steps."""
         pairs = self.pairs
-        count = pairs.start(torch.arange(len(pairs) + 1, device=self.device)).diff()
-        return torch.repeat_interleave(pairs.link // pairs.entities, count)
+        for links, steps in pairs.blocks(_BLOCK):
+            position = torch.arange(links.start, links.stop + 1, device=self.device)
+            slot = pairs.link[links] // pairs.entities
+            yield torch.repeat_interleave(slot, pairs.start(position).diff()), steps
 
     def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) where the steps lie at which entities filled the far slot of a relation."""
@@ -109,7 +122,13 @@ class SlotUsage:
             self._sums[decay] = (
                 stored_columns(self._stored, self.device, name)[0]
                 if self._stored is not None and decay in DECAYS
-                else running_sums(self.time, self.slots(), decay)
+                else torch.cat(
+                    [
+                        running_sums(self.time[steps], slot, decay, steps.start)
+                        for slot, steps in self._blocks()
+                    ]
+                    or [self.time.float()]
+                )
             )
         return self._sums[decay]
 
