@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import logging
 import os
@@ -28,15 +29,18 @@ __all__ = [
     "atomic_path",
     "check_digests",
     "check_file",
+    "check_signature",
     "exclusive",
     "read_bytes",
     "read_json",
+    "read_key",
     "read_text",
     "read_toml",
     "to_toml",
     "user_folder",
     "write_digests",
     "write_json",
+    "write_signature",
     "write_text",
 ]
 
@@ -44,6 +48,8 @@ _LOG = logging.getLogger(__name__)
 
 MOST_BYTES = 1 << 26
 """Of a file that is read whole; no file of ours comes near, but for the names of a large graph."""
+
+_SHORTEST_KEY = 32
 
 
 @contextmanager
@@ -283,6 +289,43 @@ def check_digests(path: Path, names: Iterable[str]) -> None:
                 f"{path.with_name(name)} is damaged: it is not what was written, says {path.name}; "
                 "copy it again, or make it again"
             )
+
+
+def write_signature(path: Path, key: Path) -> None:
+    """Sign a file: what who has the key can make of it goes beside it, with ``.hmac`` behind."""
+    write_text(path.with_name(f"{path.name}.hmac"), f"{_signature(path, key)}\n")
+
+
+def check_signature(path: Path, key: Path) -> None:
+    """Refuse a file to which :func:`write_signature` was not put with this key.
+
+    Raises:
+        DataError: it was not, or the file was changed since.
+    """
+    signature = path.with_name(f"{path.name}.hmac")
+    if not signature.exists():
+        raise DataError(f"{path.parent} is not signed: there is no {signature.name} in it")
+    if not hmac.compare_digest(read_bytes(signature).strip(), _signature(path, key).encode()):
+        raise DataError(f"{path.parent} was not signed with the key {key}, or changed since")
+
+
+def read_key(key: Path) -> bytes:
+    """The key in a file.
+
+    Raises:
+        DataError: it holds none.
+    """
+    secret = read_bytes(key).strip()
+    if len(secret) < _SHORTEST_KEY:
+        raise DataError(
+            f"{key} holds no key: it has at least {_SHORTEST_KEY} characters; make one with: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return secret
+
+
+def _signature(path: Path, key: Path) -> str:
+    return hmac.new(read_key(key), read_bytes(path), "sha256").hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -163,3 +163,18 @@ def test_runs_on_the_same_queries_are_compared(run: Run, tmp_path: Path) -> None
     refused = run("compare", long, tmp_path / "one")
     assert refused.code == 2
     assert "other queries" in refused.err
+
+
+def test_a_signed_run_is_verified_by_whoever_uses_it(run: Run, tmp_path: Path) -> None:
+    key, out = tmp_path / "key", tmp_path / "run"
+    key.write_text("short")
+    words = ("train", "world:2000", *QUICK, "--out", out, "--sign", key)
+    assert "at least 32 characters" in run(*words).err
+    assert not out.exists()
+    key.write_text("k" * 40)
+    assert run(*words).code == 0
+    assert run("evaluate", out, "--verify", key, "--questions", 20).code == 0
+    (out / "MANIFEST.hmac").unlink()
+    refused = run("evaluate", out, "--verify", key)
+    assert refused.code == 2
+    assert "is not signed" in refused.err

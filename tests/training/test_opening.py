@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 import metatkgr as mt
 from metatkgr.data.facts import Facts
-from metatkgr.errors import SettingsError, UnknownNameError
+from metatkgr.errors import DataError, SettingsError, UnknownNameError
+from metatkgr.files import write_signature
 from metatkgr.training.opening import open_model
+from metatkgr.training.runs import save_manifest
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,45 @@ def test_another_model_of_the_same_kind_answers_the_same(run: Path, facts: Facts
         tasks = opened.tasks()
         one, two = (mt.evaluate(m, tasks).ranks["static"] for m in (opened.model, again))
         np.testing.assert_array_equal(one, two)
+
+
+def test_a_run_opens_with_the_key_it_was_signed_with_and_no_other(
+    facts: Facts, tmp_path: Path
+) -> None:
+    folder, key, other = tmp_path / "run", tmp_path / "key", tmp_path / "other"
+    key.write_text("k" * 40 + "\n")
+    other.write_text("o" * 40)
+    learner = mt.Estimator("transe", shots=2, seed=3, device="cpu", epochs=1, dimension=8)
+    learner.fit(facts, folder=folder)
+    with pytest.raises(DataError, match="is not signed"):
+        open_model(folder, device="cpu", verify=key)
+    write_signature(folder / "MANIFEST", key)
+    assert open_model(folder, device="cpu", verify=key).verified
+    assert not open_model(folder, device="cpu").verified
+    with pytest.raises(DataError, match="was not signed with the key"):
+        open_model(folder, device="cpu", verify=other)
+    with pytest.raises(SettingsError, match="only a run can be verified"):
+        open_model(facts, device="cpu", verify=key)
+    other.write_text("short")
+    with pytest.raises(DataError, match="at least 32 characters"):
+        open_model(folder, device="cpu", verify=other)
+    # Whoever forges a file can write down what it holds, but cannot sign that.
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("seed = 3", "seed = 4"))
+    save_manifest(folder)
+    assert open_model(folder, device="cpu").seed == 4
+    with pytest.raises(DataError, match="or changed since"):
+        open_model(folder, device="cpu", verify=key)
+
+
+def test_what_lies_beside_a_signed_run_is_not_used(run: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k" * 40)
+    write_signature(run / "MANIFEST", key)
+    forecaster = mt.Forecaster.load(open_model(run, device="cpu"))
+    kept = forecaster.calibration  # kept in the folder now
+    forged = json.loads((run / "calibration.json").read_text()) | {"tail": 0.5}
+    (run / "calibration.json").write_text(json.dumps(forged))
+    assert mt.Forecaster.load(open_model(run, device="cpu")).calibration.tail == 0.5
+    verified = mt.Forecaster.load(open_model(run, device="cpu", verify=key))
+    assert verified.calibration.tail == kept.tail

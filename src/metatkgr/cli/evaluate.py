@@ -58,6 +58,7 @@ def evaluate(
     ] = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
+    verify: options.Verify = None,
     cluster: options.Cluster = None,
     workers: Annotated[
         int, typer.Option(min=1, help="With --cluster local: processes that share the questions.")
@@ -96,6 +97,7 @@ def evaluate(
         visibility=visibility,
         seed=seed,
         device="cpu" if cluster else device,
+        verify=verify,
         **reading.options(console),
     )
     loaded = time.perf_counter() - begin

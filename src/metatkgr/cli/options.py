@@ -30,6 +30,7 @@ __all__ = [
     "Seed",
     "SetValues",
     "Shots",
+    "Verify",
     "VisibilityName",
     "parse_assignments",
     "reads_data",
@@ -61,6 +62,13 @@ ModelName = Annotated[
         "--model",
         help="A model that needs no training, where DATA is not a run: paths (the default), "
         "recurrency, pagerank; or oracle on a simulated world.",
+    ),
+]
+Verify = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="KEY",
+        help="Use the run only if it was signed with the key in this file (train --sign).",
     ),
 ]
 KnownShots = Annotated[

@@ -61,6 +61,7 @@ def predict(
     model: options.ModelName = None,
     shots: options.KnownShots = None,
     device: options.Device = "auto",
+    verify: options.Verify = None,
     json_out: options.JsonOut = None,
     *,
     reading: Reading,
@@ -88,6 +89,7 @@ def predict(
             model=model,
             shots=shots,
             device=device,
+            verify=verify,
             **reading.options(console, data=data if facts else None),
         )
         forecaster = Forecaster.load(opened)

@@ -68,6 +68,7 @@ def serve(
     ] = True,
     set_: options.SetValues = None,
     device: options.Device = "auto",
+    verify: options.Verify = None,
     *,
     reading: Reading,
 ) -> None:
@@ -103,6 +104,7 @@ def serve(
         "settings": options.parse_assignments(set_ or []),
         "shots": shots,
         "device": device,
+        "verify": verify,
     }
     with tempfile.TemporaryDirectory(prefix="metatkgr-serve-") as shared:
         opening = _Opening(

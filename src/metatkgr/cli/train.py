@@ -58,6 +58,10 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
     ] = False,
+    sign: Annotated[
+        Path | None,
+        typer.Option(metavar="KEY", help="Sign the run with the key in this file; see --verify."),
+    ] = None,
     json_out: options.JsonOut = None,
     *,
     reading: Reading,
@@ -71,6 +75,7 @@ def train(
     Examples: `metatkgr train YAGO --out runs/yago`,
     `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
     """
+    from metatkgr.files import read_key, write_signature
     from metatkgr.training.distributed import is_first, was_restarted
     from metatkgr.training.estimator import Estimator
     from metatkgr.training.runs import check_folder
@@ -91,6 +96,8 @@ def train(
     estimator.settings = options.parse_assignments(set_ or [])
     # What is misspelt is told before a large file is read.
     estimator.check()
+    if sign:
+        read_key(sign)
     console = console_for(json_out)
     console.quiet = not is_first()
     with ExitStack() as stack:
@@ -109,6 +116,8 @@ def train(
         bar = stack.enter_context(growing_bar(f"{model}, {facts.name}"))
         estimator.fit(facts, folder=out, resume=resume, progress=progress, evaluating=bar)
     if is_first():
+        if sign:
+            write_signature(out / "MANIFEST", sign)
         console.print(metric_table(estimator.metrics_))
         console.print(f"Saved as {out}; next: metatkgr evaluate {out}")
         result = estimator.metrics_ | {"run": str(out), "epochs": len(estimator.trace_)}

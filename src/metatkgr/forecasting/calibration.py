@@ -192,6 +192,8 @@ class KeptCalibration:
     @classmethod
     def of(cls, opened: OpenModel) -> KeptCalibration | None:
         """Where that of an opened model is; None where its facts are in memory only."""
+        if opened.verified:
+            return None  # what a service has kept in a run's folder bears no signature
         model, folder = opened.model, opened.facts.folder
         digest = hashlib.sha256(f"{__version__} {model.name} {opened.shots} ".encode())
         digest.update(repr(model.settings).encode())

@@ -21,7 +21,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.files import read_bytes, user_folder
+from metatkgr.files import check_signature, read_bytes, user_folder
 from metatkgr.models import DEFAULT_MODEL, create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
@@ -46,6 +46,8 @@ class OpenModel:
     """Of the run; None where the model needed no training."""
     trained_shots: int | str | None = None
     """K of the run's own meta-test entities; ``shots`` may have been chosen otherwise."""
+    verified: bool = False
+    """Whether the run bears its maker's signature. What lies beside it without one is not used."""
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -95,6 +97,7 @@ def open_model(
     seed: int | None = None,
     device: str = "auto",
     reading: Mapping[str, Any] | None = None,
+    verify: str | Path | None = None,
     tell: Callable[[BadRows], object] | None = None,
 ) -> OpenModel:
     """Open a trained run, or a model that needs no training over any data.
@@ -107,10 +110,12 @@ def open_model(
         shots, visibility, seed: of the tasks; None: the run's, or 3, 'entity-split' and 0.
         device: 'cpu', 'cuda', 'cuda:N' or 'auto', a GPU where there is one.
         reading: fields of ``ReadOptions``, where ``source`` is a file.
+        verify: file of the key with which the run must have been signed; None: whoever made it.
         tell: called with what came of the rows of a file.
 
     Raises:
         SettingsError: the run has chosen already what was given, or the model has to be trained.
+        DataError: what is there cannot be used, or is not signed as it should be.
     """
     where = choose_device(device)
     if not isinstance(source, Facts) and is_run(source):
@@ -118,6 +123,8 @@ def open_model(
             raise SettingsError(
                 f"{source} is a run: its model, settings and facts are chosen already"
             )
+        if verify is not None:
+            check_signature(Path(source) / "MANIFEST", Path(verify))
         run = load_run(source, device=where)
         known = run.config.test_shots or run.config.shots
         return OpenModel(
@@ -128,7 +135,10 @@ def open_model(
             run.config.seed if seed is None else seed,
             run.folder,
             known,
+            verify is not None,
         )
+    if verify is not None:
+        raise SettingsError("only a run can be verified: data and rules have no signature")
     # A misspelt model or setting is told before a large file is read.
     chosen = create(model or DEFAULT_MODEL, settings, preset=preset, device=where)
     if isinstance(chosen, TrainableModel):
