@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import io
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -284,6 +285,99 @@ def test_any_json_lines_give_facts_or_a_clean_error_and_lose_no_row(
         report = getattr(error, "report", None)
     if report is not None:
         assert report.rows_read + report.total == report.rows_in_file == len(values)
+
+
+# RDF ----------------------------------------------------------------------------------------------
+
+DATE = "^^<http://www.w3.org/2001/XMLSchema#date>"
+QUADS = f"""
+<http://x/Ann> <http://x/knows> <http://x/Bob> <http://x/day/2018-01-01> .
+# a comment
+<http://x/Bob> <http://x/likes> "Cid" <http://x/g> .
+_:b <http://x/likes> <http://x/Ann> <http://x/g> .
+<http://x/g> <http://x/published> "2018-01-03"{DATE} .
+<http://x/g> <http://x/publisher> "Wire" .
+"""
+TURTLE = f"""
+@prefix : <http://x/> .
+:Ann :knows :Bob {{| :validFrom "2018-01-01"{DATE} ; :validTo "2018-01-02"{DATE} ; :by :Wire |}} .
+<< :Bob :likes :Cid >> :since "2018-01-02"{DATE} .
+"""
+REIFIES = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#reifies>"
+NTRIPLES = f"""
+_:r {REIFIES} <<( <http://x/Ann> <http://x/knows> <http://x/Bob> )>> .
+_:r <http://x/time> "7"^^<http://www.w3.org/2001/XMLSchema#integer> .
+"""
+
+
+def test_quads_have_the_time_of_their_graph(tmp_path: Path) -> None:
+    pytest.importorskip("pyoxigraph", reason="pyoxigraph is not installed")
+    path = tmp_path / "e.nq"
+    path.write_text(QUADS)
+    facts, report = read_and_ingested(path)
+    assert described(facts) == [
+        ("http://x/Ann", "http://x/knows", "http://x/Bob", "2018-01-01"),
+        ("http://x/Bob", "http://x/likes", "Cid", "2018-01-03"),
+        ("_:b", "http://x/likes", "http://x/Ann", "2018-01-03"),
+    ]
+    assert (report.rows_in_file, report.total) == (3, 0)
+    packed = tmp_path / "packed.nq.gz"
+    packed.write_bytes(gzip.compress(QUADS.encode()))
+    assert described(read_facts(packed)) == described(facts)
+    path = tmp_path / "bad.nq"
+    path.write_text(QUADS + "<http://x/a> oops .\n<http://x/a> <http://x/p> <http://x/b> .\n")
+    _, report = read_and_ingested(path, skip_bad_rows=True)
+    assert [(row.place, row.number, row.column, row.reason) for row in report.first] == [
+        ("line", 8, "subject", "The predicate of a triple must be an IRI"),
+        ("line", 9, "time", "no time"),
+    ]
+
+
+def test_statements_about_statements_give_them_times(tmp_path: Path) -> None:
+    pytest.importorskip("pyoxigraph", reason="pyoxigraph is not installed")
+    path = tmp_path / "e.ttl"
+    path.write_text(TURTLE)
+    assert described(read_and_ingested(path)[0]) == [
+        ("http://x/Ann", "http://x/knows", "http://x/Bob", "2018-01-01"),
+        ("http://x/Ann", "http://x/knows", "http://x/Bob", "2018-01-02"),
+        ("http://x/Bob", "http://x/likes", "http://x/Cid", "2018-01-02"),
+    ]
+    path.write_text("@prefix : <http://x/> . :a :b")
+    with pytest.raises(DataError, match=r"e\.ttl is not readable as RDF"):
+        read_facts(path)
+    path = tmp_path / "e.nt"
+    path.write_text(NTRIPLES)
+    assert described(read_facts(path)) == [("http://x/Ann", "http://x/knows", "http://x/Bob", "7")]
+    path.write_text("oops\n")
+    with pytest.raises(DataError, match="holds no statement that can be read"):
+        read_facts(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lines=st.lists(
+        st.sampled_from(QUADS.split("\n")) | st.text(st.sampled_from('<>"_:a .#^'), max_size=9),
+        max_size=8,
+    )
+)
+def test_any_quads_give_facts_or_a_clean_error(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
+) -> None:
+    pytest.importorskip("pyoxigraph", reason="pyoxigraph is not installed")
+    path = tmp_path_factory.mktemp("quads") / "e.nq"
+    path.write_text("\n".join(lines))
+    try:
+        report = read_facts_with_report(path, skip_bad_rows=True)[1]
+    except DataError:
+        return
+    assert report.rows_read + report.total == report.rows_in_file
+
+
+def test_without_pyoxigraph_rdf_says_what_to_install(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyoxigraph", None)
+    (tmp_path / "e.nq").write_text(QUADS)
+    with pytest.raises(DataError, match="pip install pyoxigraph"):
+        read_facts(tmp_path / "e.nq")
 
 
 # Numbers that are dates ---------------------------------------------------------------------------

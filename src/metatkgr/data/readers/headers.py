@@ -9,7 +9,15 @@ import numpy as np
 
 from metatkgr.data.calendar import NUMBER_FORMS, minutes_of_numbers
 
-__all__ = ["GDELT", "are_events", "is_gdelt", "numbers_are_dates", "recognise", "recognise_all"]
+__all__ = [
+    "GDELT",
+    "are_events",
+    "is_gdelt",
+    "numbers_are_dates",
+    "recognise",
+    "recognise_all",
+    "role_of",
+]
 
 _USUAL = {
     "subject": ("subject", "s", "head", "source"),
@@ -39,7 +47,7 @@ _OTHERS = {
     ),
     "time": (
         *("ts", "datetime", "day", "month", "validfrom", "validat", "starttime", "startdate"),
-        *("eventtime", "since", "moment"),
+        *("eventtime", "since", "moment", "at", "attime", "pointintime", "generatedattime"),
     ),
     "end": ("validto", "validuntil", "invalidat", "endtime", "enddate"),
 }
@@ -74,6 +82,12 @@ def recognise_all(names: Sequence[str]) -> dict[str, int]:
     found = _found(folded, words)
     clear = all(role in found for role in _NAMED) and len(set(found.values())) == len(found)
     return found if clear else {}
+
+
+def role_of(name: str) -> str:
+    """The role that a name stands for in company; empty for others."""
+    word = _folded(name)
+    return next((role for role in _USUAL if word in _USUAL[role] + _OTHERS[role]), "")
 
 
 def are_events(names: Sequence[str], positions: Mapping[str, int]) -> bool:

@@ -83,7 +83,7 @@ def read_facts(
     """Read facts.
 
     Args:
-        source: a file (.csv, .tsv, .txt, .tab, .jsonl, .ndjson, each also .gz, .zst or .zip;
+        source: a file (.csv, .tsv, .txt, .tab, .jsonl, .nq …, each also .gz, .zst or .zip;
             .parquet), a folder with train, valid and test files or with one file; (subject,
             relation, object, time) or (subject, relation, object, start, end) tuples,
             dictionaries, a pandas or polars frame, anything that gives an Arrow stream (pyarrow,
