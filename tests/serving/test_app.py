@@ -129,7 +129,8 @@ def test_the_order_of_arrival_does_not_matter(world: Facts, tmp_path: Path) -> N
 def test_the_graph_is_told_as_its_facts_are_counted_one_by_one(world: Facts, store: Path) -> None:
     service = started(world, store)
     name, relation, last = world.entities[3], world.relations[1], world.calendar.label(world.steps)
-    service.add([("Nova", relation, name, last), ("Nova", relation, "Nova", last)])
+    others = [("Nova", relation, "Nova", last), (world.entities[4], relation, "Nova", last)]
+    service.add([("Nova", relation, name, last), *others])
     graph = service.forecaster.facts
     rows = [graph.describe(row) for row in range(len(graph))]
     about = service.describe()
@@ -140,7 +141,7 @@ def test_the_graph_is_told_as_its_facts_are_counted_one_by_one(world: Facts, sto
     newcomers = service.newcomers(10)
     assert newcomers[0] == Match("Nova", "Nova", 3, last, last)
     for match in newcomers:
-        dates = [row[3] for row in rows for end in (row[0], row[2]) if end == match.label]
+        dates = [row[3] for row in rows if match.label in (row[0], row[2])]
         assert (match.facts, match.first, match.last) == (len(dates), dates[0], dates[-1])
     service.stop()
 

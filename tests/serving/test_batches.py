@@ -160,3 +160,32 @@ def test_questions_of_many_clients_over_http_are_answered_rightly(
         for thread in threads:
             thread.join()
     assert answers == {name: name for name in names}
+
+
+def test_facts_are_observed_while_a_question_is_answered(world: Facts, tmp_path: Path) -> None:
+    """Also while reasons are sought, which may take long: questions read a snapshot."""
+    service = started(world, tmp_path / "facts.sqlite")
+    forecaster = service.forecaster
+    inside, go_on = threading.Event(), threading.Event()
+    whole = forecaster._reasons
+
+    def slow(*given: Any) -> Any:
+        inside.set()
+        assert go_on.wait(30)
+        return whole(*given)
+
+    forecaster._reasons = slow  # type: ignore[method-assign]
+    answers: list[Any] = []
+    asked = [PredictIn(entity=world.entities[0], explain=True)]
+    asking = threading.Thread(target=lambda: answers.extend(service.answer(asked)))
+    asking.start()
+    assert inside.wait(30)
+    last = world.calendar.label(world.steps)
+    service.add([("Nova", world.relations[0], world.entities[0], last)])
+    assert len(forecaster.timeline("Nova")) == 1
+    assert forecaster.search("Nova")[0].name == "Nova"
+    assert service.newcomers(1)
+    go_on.set()
+    asking.join()
+    assert "Nova" not in str(answers[0])
+    service.stop()

@@ -67,7 +67,8 @@ class Forecaster:
             raise DataError("a forecaster needs facts to begin with")
         self.model = model
         self.shots = Shots.parse(shots).high
-        self._lock = threading.RLock()
+        # Facts arrive while questions are answered: the graph is held for a moment, the model long.
+        self._lock, self._arriving = threading.RLock(), threading.Lock()
         self._graph = LiveGraph(facts)
         self._trained_on = facts
         self._engine = Engine(model, self._graph.snapshot().visible, self.shots)
@@ -136,7 +137,7 @@ class Forecaster:
 
     def snapshot(self) -> Snapshot:
         """Everything known at this moment, the facts that arrived beside those it began with."""
-        with self._lock:
+        with self._arriving:
             return self._graph.snapshot()
 
     # Facts in
@@ -155,7 +156,7 @@ class Forecaster:
         rows = rows_of(facts)
         first = self._trained_on
         checked = checked_rows(rows, first.relations, first.calendar, first.steps)
-        with self._lock:
+        with self._arriving:
             entities, graph = self._graph.entities, self._graph
             new: dict[str, int] = {}
 
@@ -212,7 +213,7 @@ class Forecaster:
         results: dict[int, Forecasts | MetaTKGRError] = {}
         asked: dict[int, Asked] = {}
         with self._lock:
-            snapshot = self._graph.snapshot()
+            snapshot = self.snapshot()
             for number, question in enumerate(questions):
                 try:
                     asked[number] = question.understood(snapshot, self._trained_on)
@@ -276,7 +277,7 @@ class Forecaster:
         """
         question = Question(entity, relation, at, side)
         with self._lock:
-            snapshot = self._graph.snapshot()
+            snapshot = self.snapshot()
             asked = question.understood(snapshot, self._trained_on)
             other = snapshot.entities.id(checked_name(answer, "entity"), "entity")
             self._engine.check(asked.entity)

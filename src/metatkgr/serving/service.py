@@ -14,6 +14,7 @@ from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.explain import FactView, Forecasts, Match, Observed
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_rows
+from metatkgr.forecasting.ranking import Question
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.serving.limits import Limits
 from metatkgr.serving.schemas import GraphOut, PredictIn, RelationOut
@@ -24,6 +25,8 @@ _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 20_000
 _A_FEW = 3
 """Facts that a newcomer has at least, to be worth a look."""
+_LOOKED_AT = 256
+"""Entities that are looked at together in the search for newcomers."""
 _PROBE_SECONDS = 1.0
 """How long what a probe of the store said is taken for true."""
 _PATIENCE = 1.5
@@ -114,13 +117,7 @@ class Service:
 
     def answer(self, questions: Sequence[PredictIn]) -> list[Forecasts | MetaTKGRError]:
         """An answer or an error for each of some questions."""
-        return [self._answer(question) for question in questions]
-
-    def _answer(self, question: PredictIn) -> Forecasts | MetaTKGRError:
-        try:
-            return self.forecaster.predict(**dict(question))
-        except MetaTKGRError as error:
-            return error
+        return self.forecaster.predict_many([Question(**dict(one)) for one in questions])
 
     def add(self, facts: Iterable[Sequence[str | int]]) -> Observed:
         """Keep facts and observe them: on disk, and part of every later answer."""
@@ -223,23 +220,17 @@ class Service:
         """Entities that emerged last and are in a few facts already, latest first."""
         snapshot = self.forecaster.snapshot()
         entities, label = snapshot.entities, snapshot.first.calendar.label
-        count = np.zeros(len(entities), np.int64)
-        for facts in snapshot.parts:
-            count += np.bincount(facts.subject, minlength=len(count))
-            count += np.bincount(facts.object, minlength=len(count))
-        known = np.flatnonzero(count >= _A_FEW)
-        emerged_at = snapshot.index.first_seen.numpy()
-        latest = known[np.argsort(-emerged_at[known], kind="stable")][:limit]
-        return [
-            Match(
-                entities.name(number),
-                entities.label(number),
-                int(count[number]),
-                label(int(emerged_at[number])),
-                label(int(snapshot.links(number)[2][-1])),
-            )
-            for number in latest.tolist()
-        ]
+        latest = np.argsort(-snapshot.index.first_seen.numpy(), kind="stable")
+        matches: list[Match] = []
+        for begin in range(0, len(latest), _LOOKED_AT):
+            some = latest[begin : begin + _LOOKED_AT].tolist()
+            for number, (count, first, last) in zip(some, snapshot.seen(some), strict=True):
+                if count >= _A_FEW:
+                    name, shown = entities.name(number), entities.label(number)
+                    matches.append(Match(name, shown, count, label(first), label(last)))
+                if len(matches) == limit:
+                    return matches
+        return matches
 
     def describe(self) -> GraphOut:
         """The graph in a few words."""
