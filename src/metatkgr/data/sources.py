@@ -16,6 +16,23 @@ __all__ = ["WORLD", "is_read", "load", "load_with_report"]
 WORLD = "world"
 """The name of the simulated worlds; 'world:KIND:FACTS:SEED' chooses kind, size and seed."""
 
+TEST_GRAPHS = frozenset({"test-rulers", "test-electron", "test-patches"})
+"""Names of graphs on which nothing may be chosen (``studies.held_out_graphs`` makes them)."""
+
+
+def refuse_test_graph(name: str, purpose: str) -> None:
+    """Raise DataError if ``name`` is a test graph; for whatever chooses.
+
+    Args:
+        name: of the facts.
+        purpose: what may not be done, as in 'tuned on'.
+    """
+    if name in TEST_GRAPHS:
+        raise DataError(
+            f"{name} is a test graph, set aside so that results on it mean something: it may not "
+            f"be {purpose}"
+        )
+
 
 def load(data: str, **reading: Any) -> Facts:
     """Facts by catalogue name, 'world[:KIND][:FACTS[:SEED]]', or path.

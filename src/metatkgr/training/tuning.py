@@ -15,6 +15,7 @@ import torch
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
+from metatkgr.data.sources import refuse_test_graph
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.training.cluster import connected, crew
@@ -57,6 +58,7 @@ def tune(
     Returns:
         The best trial, how many there were, and all of them, as JSON's types.
     """
+    refuse_test_graph(facts.name, "tuned on")
     study = open_study(search, facts.name)
     seen = {trial.number for trial in ended(study)}
 
