@@ -53,10 +53,11 @@ goldens: $(VENV)/.installed-dev
 house: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m house.walk
 
-# Pins, licences, undeclared imports; then known vulnerabilities, for which the network is asked.
+# Pins, licences, undeclared imports; the bill of materials and requirements with hashes for this
+# Python, in build/audit; then known vulnerabilities, for which the network is asked.
 audit: $(VENV)/.installed-dev $(VENV)/audit/bin/pip-audit
 	$(BIN)/python -m pytest tests/audit tests/test_packaging.py
-	cd tests && ../$(BIN)/python -m audit.packages
+	cd tests && ../$(BIN)/python -m audit.packages ../build/audit plots serve track tune cluster
 	$(VENV)/audit/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 # `make bench BENCH="read-csv --quick"` measures one thing, in small.

@@ -1,4 +1,7 @@
-"""The packages that this one stands on: declared, pinned, licensed. ``python -m audit.packages``.
+"""The packages that this one stands on: declared, pinned, licensed.
+
+``python -m audit.packages [FOLDER [EXTRA...]]`` lists them, and writes the bill of materials
+(CycloneDX) and files of requirements with hashes into the folder.
 
 What can be said without asking anyone. Known vulnerabilities are pip-audit's business (``make
 audit``), which needs the network.
@@ -7,15 +10,23 @@ audit``), which needs the network.
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
 import sys
+import tempfile
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
+from metatkgr.version import __version__
+
 ROOT = Path(__file__).parent.parent.parent
+RUNTIME = ("plots", "serve", "track", "tune", "cluster")
+"""Extras that are used, not developed with."""
 BESIDE = ("benchmarks", "studies")
 """Folders of code that are not in the wheel."""
 FREE = re.compile(
@@ -109,11 +120,79 @@ def licence(name: str) -> str:
     return next((text for text in texts if text and text != "UNKNOWN"), "")
 
 
+def bill_of_materials() -> dict[str, Any]:
+    """All packages that run, as CycloneDX: what comes with extras only is optional."""
+    always, all_of_them = needed(()), sorted(needed(RUNTIME))
+    addresses = {name: f"pkg:pypi/{name}@{_version(name)}" for name in all_of_them}
+    components = [
+        {
+            "type": "library",
+            "bom-ref": addresses[name],
+            "name": name,
+            "version": _version(name),
+            "purl": addresses[name],
+            "scope": "required" if name in always else "optional",
+            "licenses": [{"license": {"name": licence(name) or "not told"}}],
+        }
+        for name in all_of_them
+    ]
+    own = {"type": "library", "bom-ref": "metatkgr", "name": "metatkgr", "version": __version__}
+    direct = sorted({plain(r.name) for rs in declared().values() for r in rs} & addresses.keys())
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": own | {"licenses": [{"license": {"id": "Apache-2.0"}}]}},
+        "components": components,
+        "dependencies": [
+            {"ref": "metatkgr", "dependsOn": [addresses[name] for name in direct]},
+            *({"ref": addresses[n], "dependsOn": _requires(n, addresses)} for n in all_of_them),
+        ],
+    }
+
+
+def _version(name: str) -> str:
+    return metadata.version(name).partition("+")[0]
+
+
+def _requires(name: str, addresses: dict[str, str]) -> list[str]:
+    names = {plain(Requirement(text).name) for text in metadata.requires(name) or []}
+    return sorted(addresses[other] for other in names if other in addresses and other != name)
+
+
+def locked(extra: str) -> str:
+    """Requirements of an install with the sum of every file, for this Python and this platform.
+
+    They are what pip would take from the index it is set to; it looks, and installs nothing.
+    """
+    wanted = [str(r) for key, rs in declared().items() if key in ("", extra) for r in rs]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report"]
+        command += [str(report), "--ignore-installed", "-c", str(ROOT / "constraints.txt")]
+        subprocess.run([*command, *wanted], check=True)
+        found = json.loads(report.read_text(encoding="utf-8"))["install"]
+    lines = []
+    for package in found:
+        about, sums = package["metadata"], package["download_info"]["archive_info"]["hashes"]
+        lines.append(f"{plain(about['name'])}=={about['version']} --hash=sha256:{sums['sha256']}")
+    return "\n".join(sorted(lines)) + "\n"
+
+
 def main() -> None:
+    """Print the packages; with a folder, write the bill there, and with extras, what locks them."""
     known = pins()
-    for name in sorted(needed(("plots", "serve", "track", "tune", "cluster"))):
-        version = metadata.version(name).partition("+")[0]
-        print(f"{name:28} {version:14} {known.get(name, 'NOT PINNED'):14} {licence(name)[:60]}")
+    for name in sorted(needed(RUNTIME)):
+        pin = known.get(name, "NOT PINNED")
+        print(f"{name:28} {_version(name):14} {pin:14} {licence(name)[:60]}")
+    if sys.argv[1:]:
+        folder, *extras = sys.argv[1:]
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        bill = json.dumps(bill_of_materials(), indent=2) + "\n"
+        (Path(folder) / "sbom.cdx.json").write_text(bill, encoding="utf-8")
+        for extra in extras:
+            path = Path(folder) / f"{extra}-py{sys.version_info[0]}{sys.version_info[1]}.txt"
+            path.write_text(locked(extra), encoding="utf-8")
 
 
 if __name__ == "__main__":

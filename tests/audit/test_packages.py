@@ -8,9 +8,18 @@ import pytest
 
 pytest.importorskip("packaging")
 
-from audit.packages import FREE, LESSER, declared, imported, licence, needed, pins, plain
-
-RUNTIME = ("plots", "serve", "track", "tune", "cluster")
+from audit.packages import (
+    FREE,
+    LESSER,
+    RUNTIME,
+    bill_of_materials,
+    declared,
+    imported,
+    licence,
+    needed,
+    pins,
+    plain,
+)
 
 
 def test_every_import_is_of_a_declared_package() -> None:
@@ -47,3 +56,23 @@ def test_all_that_runs_is_free_to_use() -> None:
         assert FREE.search(told) or LESSER.search(told), f"{name}: the licence {told!r}"
         lesser = LESSER.search(told) and not FREE.search(told)
         assert not lesser or name.startswith("psycopg"), f"{name}: {told}"
+
+
+def test_the_only_lesser_licence_is_an_optional_drivers() -> None:
+    lesser = {name for name in needed(RUNTIME) if LESSER.search(licence(name))}
+    assert all(name.startswith("psycopg") for name in lesser), lesser
+    assert not lesser & needed(()), "an install without extras has none"
+
+
+def test_the_bill_of_materials_holds_all_that_runs_and_points_nowhere_else() -> None:
+    bill = bill_of_materials()
+    parts = {part["bom-ref"]: part for part in bill["components"]}
+    assert {part["name"] for part in parts.values()} == needed(RUNTIME)
+    assert len(parts) == len(bill["components"])
+    required = {part["name"] for part in parts.values() if part["scope"] == "required"}
+    assert {"torch", "numpy", "duckdb"} <= required
+    assert not {"fastapi", "ray", "psycopg"} & required
+    assert all(part["licenses"][0]["license"]["name"] != "not told" for part in parts.values())
+    known = {*parts, "metatkgr"}
+    for dependency in bill["dependencies"]:
+        assert {dependency["ref"], *dependency["dependsOn"]} <= known
