@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import platform
 import random
 import sys
@@ -235,10 +236,12 @@ def measure(
             for clients in (1, 8):
                 time_ = seconds if (kind, clients) == (None, 8) else seconds / 4
                 number += 100
+                before = _processor_seconds(service.process.pid)
                 seen = put_under_load(
                     service.url, words, time_, clients=clients, first_client=number, only=kind
                 )
-                rows.append(_row(name, clients, seen))
+                spent = _processor_seconds(service.process.pid) - before
+                rows.append(_row(name, clients, seen, spent))
                 acknowledged.update(seen.acknowledged)
         threading.Timer(seconds / 8, service.process.kill).start()
         killed = put_under_load(service.url, words, 60, writes=1.0, first_client=number + 100)
@@ -249,11 +252,26 @@ def measure(
     return {**about, "acknowledged": len(acknowledged), "lost": lost, "loads": rows}
 
 
-def _row(name: str, clients: int, seen: Load) -> dict[str, Any]:
+def _processor_seconds(pid: int) -> float:
+    """What a process and those it has started have worked (Linux)."""
+    ticks = 0
+    for one in (str(pid), *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        numbers = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(numbers[11]) + int(numbers[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _row(name: str, clients: int, seen: Load, worked: float) -> dict[str, Any]:
     times = {f"p{round(100 * s)}_ms": round(seen.percentile(s), 1) for s in (0.5, 0.99)}
-    rate = round(seen.requests / seen.spent, 1)
-    return {"request": name, "clients": clients, "per_second": rate, **times,
-            "errors": len(seen.errors), "first_errors": seen.errors[:3]}  # fmt: skip
+    return {
+        "request": name,
+        "clients": clients,
+        "per_second": round(seen.requests / seen.spent, 1),
+        **times,
+        "processor_ms": round(1000 * worked / seen.requests, 2),
+        "errors": len(seen.errors),
+        "first_errors": seen.errors[:3],
+    }
 
 
 def main() -> None:
@@ -273,7 +291,8 @@ def main() -> None:
         sizes = {"facts": given.facts, "workers": given.workers, "seconds": given.seconds}
         result = measure(folder, **sizes, model=given.model, store=store)
     result |= {"metatkgr": __version__, "python": platform.python_version()}
-    print("| request | clients | a second | p50 | p99 | errors |\n|---|---|---|---|---|---|")
+    print("| request | clients | a second | p50, ms | p99, ms | processor, ms | errors |")
+    print("|---|---|---|---|---|---|---|")
     for row in result["loads"]:
         print("| " + " | ".join(str(value) for value in list(row.values())[:-1]) + " |")
     print(f"{result['acknowledged']:,} facts acknowledged, {result['lost']} of them lost")

@@ -126,6 +126,14 @@ def test_with_recent_facts_it_answers_as_an_index_built_anew(
             assert torch.equal(getattr(one, name), getattr(other, name))
     for one, other in zip(anew.neighbours.pairs(), grown.neighbours.pairs(), strict=True):
         assert torch.equal(one, other)
+    position = high[:, None] - most + torch.arange(most)
+    mask = position >= low[:, None]
+    last = tuple(column[mask] for column in anew.read(entity, position, mask))
+    for index in (anew, grown):
+        assert torch.equal(index.facts_before(entity, time), high - low)
+        found = index.last_facts(entity, time, most)
+        for one, other in zip((found.target, found.relation, found.time), last, strict=True):
+            assert torch.equal(one, other)
     for one, other in ((anew, grown), (grown, anew)):
         found = one.first_facts(torch.arange(ENTITIES), most)
         again = other.first_facts(torch.arange(ENTITIES), most)

@@ -106,9 +106,8 @@ class Snapshot:
         """How many facts each of some entities has, and the steps of its first and last."""
         entity = torch.tensor(entities, dtype=torch.int64)
         end = torch.full_like(entity, self.last_step + 1)
-        low, high = self.index.before(entity, end)
         columns = (
-            high - low,
+            self.index.facts_before(entity, end),
             self.index.first_step_of(entity),
             self.index.last_step_of(entity, end),
         )
@@ -116,12 +115,8 @@ class Snapshot:
 
     def recent(self, entity: int, before: int, most: int) -> tuple[IntArray, IntArray]:
         """(n,) directed relations and steps of an entity's last facts before a step."""
-        who = torch.tensor([entity])
-        low, high = self.index.before(who, torch.tensor([before]))
-        position = torch.arange(max(int(low), int(high) - most), int(high)).unsqueeze(0)
-        mask = torch.ones_like(position, dtype=torch.bool)
-        _, relation, time = self.index.read(who, position, mask)
-        return relation[0].numpy(), time[0].numpy()
+        facts = self.index.last_facts(torch.tensor([entity]), torch.tensor([before]), most)
+        return facts.relation.numpy(), facts.time.numpy()
 
 
 class LiveGraph:

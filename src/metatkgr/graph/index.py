@@ -55,6 +55,11 @@ class EntityFacts:
         """Some of them."""
         return EntityFacts(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
 
+    def in_order(self) -> EntityFacts:
+        """By row and time; at one time those of a later layer are more recent."""
+        order = torch.argsort(self.time, stable=True)
+        return self.kept(order[torch.argsort(self.row[order], stable=True)])
+
     @classmethod
     def cat(cls, parts: list[EntityFacts]) -> EntityFacts:
         """Several as one."""
@@ -235,10 +240,26 @@ class TemporalIndex:
                 torch.minimum(order.starts(entity) + most, order.starts(entity + 1)),
             ),
         )
-        order = torch.argsort(facts.time, stable=True)
-        facts = facts.kept(order[torch.argsort(facts.row[order], stable=True)])
+        facts = facts.in_order()
         position = torch.arange(len(facts.row), device=self.device)
         return facts.kept(position - torch.searchsorted(facts.row, facts.row) < most)
+
+    def last_facts(self, entity: Tensor, time: Tensor, most: int) -> EntityFacts:
+        """The last facts of each entity strictly before its time, oldest first."""
+
+        def ranges(order: TimeOrder) -> tuple[Tensor, Tensor]:
+            end = order.since(entity, time)
+            return torch.maximum(order.starts(entity), end - most), end
+
+        facts = self._facts(entity, ranges).in_order()
+        end = torch.searchsorted(facts.row, facts.row, right=True)
+        position = torch.arange(len(facts.row), device=self.device)
+        return facts.kept(end - position <= most)
+
+    def facts_before(self, entity: Tensor, time: Tensor) -> Tensor:
+        """(Q,) how many links each entity has strictly before its time."""
+        orders = [layer.by_time for layer in self._layers]
+        return _sum([order.since(entity, time) - order.starts(entity) for order in orders])
 
     def happened(self, subject: int, relation: int, object_: int, step: int) -> bool:
         """Whether there is this very fact."""
