@@ -241,10 +241,13 @@ def by_cell(cell: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         start: (C + 1,) where the times of each begin.
         time: (D,) int32, ascending within each.
     """
-    time, order = torch.sort(time, stable=True)
-    cell, again = torch.sort(cell[order], stable=True)
-    cell, count = torch.unique_consecutive(cell, return_counts=True)
-    return cell, torch.cat([count.new_zeros(1), count.cumsum(0)]), time[again].int()
+    room, steps = (int(column.max()) + 1 if len(column) else 1 for column in (cell, time))
+    key = pack((cell, room), (time, steps)).sort().values
+    time = (key % steps).int()
+    cell, count = torch.unique_consecutive(
+        key.div_(steps, rounding_mode="floor"), return_counts=True
+    )
+    return cell, torch.cat([count.new_zeros(1), count.cumsum(0)]), time
 
 
 def stored_columns(stored: StoredLinks, device: torch.device, *names: str) -> list[Tensor]:
