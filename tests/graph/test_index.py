@@ -224,3 +224,19 @@ def test_a_layer_keeps_ids_in_half_the_width() -> None:
     layer = LinkLayer(VisibleFacts.of(drawn()), entities=3, relations=4, device=torch.device("cpu"))
     narrow = (layer.by_time.relation, layer.by_time.target, layer.pairs.time, layer.slots.time)
     assert {column.dtype for column in narrow} == {torch.int32}
+
+
+def test_a_few_recent_facts_cost_nothing_that_grows_with_the_entities() -> None:
+    facts = replace(drawn(), entities=range(10**9))  # type: ignore[arg-type]
+    index = TemporalIndex.of(VisibleFacts.of(facts))
+    entity, time = torch.tensor([0, 1, 5, 10**9 - 1]), torch.full((4,), 9)
+    assert index.neighbours.degree(entity, time).tolist() == [2, 2, 0, 0]
+    assert index.neighbours.expand(entity, time)[1].tolist() == [1, 2, 0, 1]
+    assert index.last_step_of(entity, time).tolist() == [1, 1, -1, -1]
+    assert index.facts_of(entity, time).target.tolist() == [1, 2, 0, 1]
+    relation = torch.ones_like(entity)
+    assert index.slots.usage(entity, relation, time, (2.0,)).count.tolist() == [1, 1, 0, 0]
+    assert index.pairs.latest_links(entity, None, time, 1).target.tolist() == [2, 1]
+    (layer,) = index._layers
+    assert layer.neighbours.start is None
+    assert "start" not in vars(layer.by_time)

@@ -399,14 +399,12 @@ def _merged(orders: list[TimeOrder], entities: int, steps: int) -> TimeOrder:
     """One order of all links; of links at one time those of a later layer are more recent."""
     columns = []
     for order in orders:
-        count = order.start.diff()
-        source = torch.repeat_interleave(torch.arange(order.entities, device=count.device), count)
-        columns.append((order.key - source * order.steps + source * steps, order))
+        source = order.key // order.steps
+        columns.append((order.key + source * (steps - order.steps), order))
     key, permutation = torch.sort(torch.cat([key for key, _ in columns]), stable=True)
     relation = torch.cat([order.relation for order in orders])[permutation]
     target = torch.cat([order.target for order in orders])[permutation]
-    first = torch.arange(entities + 1, device=key.device) * steps
-    return TimeOrder(key, relation, target, torch.searchsorted(key, first), steps)
+    return TimeOrder(key, relation, target, entities, steps)
 
 
 def _sum(parts: list[Tensor]) -> Tensor:

@@ -55,11 +55,13 @@ class TimeOrder:
     """(D,) int32 directed relation."""
     target: Tensor
     """(D,) int32 entity the link leads to."""
-    start: Tensor
-    """(E + 1,) int64; the links of entity e are ``start[e]`` to ``start[e + 1]``, not included."""
+    entities: int
+    """E."""
     steps: int
     """One more than the last step that a link may have; ``steps - 1`` itself stays free, so that
     "after the last link" is a time of its own."""
+    stored_start: Tensor | None = None
+    """What ``start`` is, where it is known."""
 
     @classmethod
     def of(
@@ -80,9 +82,7 @@ class TimeOrder:
         key = pack((source, entities), (time, steps))
         del source, time, twice, links
         key, order = torch.sort(key, stable=True)
-        relation, target = relation[order].int(), target[order].int()
-        first = torch.arange(entities + 1, device=device) * steps
-        return cls(key, relation, target, torch.searchsorted(key, first), steps)
+        return cls(key, relation[order].int(), target[order].int(), entities, steps)
 
     @classmethod
     def mapped(cls, stored: StoredLinks, relations: int, device: torch.device) -> Self:
@@ -99,19 +99,26 @@ class TimeOrder:
             # The inverse of r is r + R, and R has grown.
             more = (relations - stored.relations) // 2
             relation = relation + more * (relation >= stored.relations // 2).int()
-        return cls(key, relation, target, start, stored.steps)
+        return cls(key, relation, target, stored.entities, stored.steps, start)
 
     def __len__(self) -> int:
         return len(self.key)
 
-    @property
-    def entities(self) -> int:
-        """E."""
-        return len(self.start) - 1
+    @cached_property
+    def start(self) -> Tensor:
+        """(E + 1,) int64; entity e's links are ``start[e]`` to ``start[e + 1]``, not included."""
+        if self.stored_start is not None:
+            return self.stored_start
+        first = torch.arange(self.entities + 1, device=self.key.device) * self.steps
+        return torch.searchsorted(self.key, first)
 
     def starts(self, entity: Tensor) -> Tensor:
         """(Q,) position of the first link of each entity; the end, for entities that came later."""
-        return self.start[entity.clamp(max=self.entities)]
+        entity = entity.clamp(max=self.entities)
+        if len(self) < self.entities:
+            # A few recent facts: nothing that grows with the number of entities is made for them.
+            return torch.searchsorted(self.key, entity * self.steps)
+        return self.start[entity]
 
     def since(self, entity: Tensor, time: Tensor) -> Tensor:
         """(Q,) position of the first link of each entity at or after a time."""
@@ -127,18 +134,16 @@ class TimeOrder:
 
         All links of a source are in one of them; there is at least one.
         """
-        low, begin = 0, 0
-        while low < self.entities or not low:
-            # The first entity, or as many as have few links together.
-            high = int(torch.searchsorted(self.start, begin + most, right=True)) - 1
-            high = min(max(high, low + 1), self.entities)
-            end = int(self.start[high])
-            entity = torch.arange(low, high, device=self.key.device)
-            source = torch.repeat_interleave(entity, self.start[low : high + 1].diff())
+        begin = end = 0
+        while not begin or begin < len(self):
+            if len(self):
+                last = self.key[min(begin + most, len(self)) - 1] // self.steps
+                end = int(torch.searchsorted(self.key, (last + 1) * self.steps))
             links = slice(begin, end)
+            source = self.key[links] // self.steps
             time = self.key[links] - source * self.steps
             yield source, self.relation[links], self.target[links], time
-            low, begin = max(high, 1), end
+            begin = max(end, 1)
 
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Target, relation and time, (Q, b) each, of links by position; 0 where masked out.

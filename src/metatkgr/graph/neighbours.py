@@ -29,8 +29,10 @@ class NeighbourOrder:
     who is in an entity's row has the entity in its own, since the same step.
     """
 
-    start: Tensor
+    start: Tensor | None
     """(E + 1,) int64; the row of entity e is ``start[e]`` to ``start[e + 1]``, not included."""
+    source: Tensor | None
+    """(P,) int64 instead, where there are fewer pairs than entities."""
     target: Tensor
     """(P,) int32."""
     first: Tensor
@@ -49,28 +51,30 @@ class NeighbourOrder:
     def by_pair(cls, source: Tensor, target: Tensor, first: Tensor, entities: int) -> Self:
         """Of distinct pairs by (source, target) and the steps at which they began, (P,) each."""
         _, target, first, position = neighbour_rows(source, target, first)
-        kinds = torch.arange(entities + 1, device=source.device)
-        start = torch.searchsorted(source.contiguous(), kinds)
-        return cls(start, target, first, narrow(position))
+        if len(source) < entities:
+            # A few recent facts: nothing that grows with the number of entities is made for them.
+            return cls(None, source, target, first, narrow(position))
+        start = torch.searchsorted(source, torch.arange(entities + 1, device=source.device))
+        return cls(start, None, target, first, narrow(position))
 
     @classmethod
     def mapped(cls, stored: StoredLinks, device: torch.device) -> Self:
         """Of links that a folder holds."""
         names = ("neighbour_start", "neighbour", "neighbour_first", "neighbour_order")
-        return cls(*stored_columns(stored, device, *names))
+        start, *others = stored_columns(stored, device, *names)
+        return cls(start, None, *others)
 
     def __len__(self) -> int:
         return len(self.first)
 
-    @property
-    def entities(self) -> int:
-        """E."""
-        return len(self.start) - 1
-
     def row(self, entity: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) first and last position, not included; nothing for entities that came later."""
-        low = self.start[entity.clamp(max=self.entities)]
-        return low, self.start[(entity + 1).clamp(max=self.entities)]
+        if self.start is None:
+            assert self.source is not None
+            low = torch.searchsorted(self.source, entity)
+            return low, torch.searchsorted(self.source, entity, right=True)
+        last = len(self.start) - 1
+        return self.start[entity.clamp(max=last)], self.start[(entity + 1).clamp(max=last)]
 
     def before(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) where the neighbours before a time lie."""
@@ -88,8 +92,10 @@ class NeighbourOrder:
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """Source, target and first step of all pairs by (source, target), (P,) each."""
-        place = self.by_target.long()
-        source = torch.repeat_interleave(self.start.diff())
+        place, source = self.by_target.long(), self.source
+        if source is None:
+            assert self.start is not None
+            source = torch.repeat_interleave(self.start.diff())
         return source, self.target[place].long(), self.first[place].long()
 
 
@@ -103,7 +109,7 @@ class Neighbours:
 
     def __init__(self, layers: list[NeighbourOrder], entities: int) -> None:
         self._layers, self.entities = layers, entities
-        self.device = layers[0].start.device
+        self.device = layers[0].first.device
 
     def degree(self, entity: Tensor, time: Tensor) -> Tensor:
         """(Q,) how many entities each was linked to before a time, itself included if it was.
@@ -193,7 +199,7 @@ class Neighbours:
                     superseded = torch.cat([began_in_other, position[earlier]])
                     parts[number] = other, torch.unique(superseded)
                     new &= ~there | earlier
-            fewer = NeighbourOrder.by_pair(source[new], target[new], first[new], layer.entities)
+            fewer = NeighbourOrder.by_pair(source[new], target[new], first[new], self.entities)
             parts.append((fewer, nothing))
         return parts
 
