@@ -200,6 +200,11 @@ def test_a_service_keeps_facts_outside_the_folder_of_a_run(
     assert opened.store.parent.stat().st_mode & 0o077 == 0
     assert opened.store == open_model(FACTS, device="cpu").store
     assert opened.store != open_model(simulate(facts=400, seed=2), device="cpu").store
+    grows = tmp_path / "facts.csv"
+    grows.write_text("a,r,b,2016-01-04\n")
+    before = open_model(grows, device="cpu").store
+    grows.write_text("a,r,b,2016-01-04\na,r,c,2016-01-05\n")
+    assert open_model(grows, device="cpu").store == before
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert opened.store.is_relative_to(tmp_path / "home" / ".local" / "share")

@@ -288,9 +288,13 @@ class KeptStage:
         """Weights by name and the lines of the trace; None: not trained yet."""
         try:
             tensors, about = read_tensors(self.path)
-            return {name: tensors[name] for name in self.names}, json.loads(about["lines"])
-        except (DataError, KeyError, ValueError):
+            weights, lines = (
+                {name: tensors[name] for name in self.names},
+                json.loads(about["lines"]),
+            )
+        except (DataError, KeyError, ValueError, RecursionError):
             return None  # not there, or not whole: it is trained anew, and kept
+        return (weights, lines) if lines and all(map(_is_line, lines)) else None
 
     def save(self, weights: dict[str, Tensor], lines: list[dict[str, Any]]) -> None:
         """Keep what was learned; of two processes at it, the last one wins with the same."""

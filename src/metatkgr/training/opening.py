@@ -46,6 +46,8 @@ class OpenModel:
     """Of the run; None where the model needed no training."""
     trained_shots: int | str | None = None
     """K of the run's own meta-test entities; ``shots`` may have been chosen otherwise."""
+    path: Path | None = None
+    """Of the data, where they lie at one."""
     verified: bool = False
     """Whether the run bears its maker's signature. What lies beside it without one is not used."""
 
@@ -59,10 +61,11 @@ class OpenModel:
         """The file in which a service keeps what it is told about these facts.
 
         A place of the user's own: the folder of a run may be a stranger's, and so may a database
-        in it.
+        in it. Data that lie at a path keep their store when they grow.
         """
         name = re.sub(r"[^\w.-]+", "-", self.facts.name or "facts")[:60]
-        return user_folder("observed") / f"{name}-{self.facts.fingerprint[:12]}.sqlite"
+        path = None if self.path is None else hashlib.sha256(os.fsencode(self.path)).hexdigest()
+        return user_folder("observed") / f"{name}-{(path or self.facts.fingerprint)[:12]}.sqlite"
 
     @property
     def quality_file(self) -> Path | None:
@@ -135,7 +138,7 @@ def open_model(
             run.config.seed if seed is None else seed,
             run.folder,
             known,
-            verify is not None,
+            verified=verify is not None,
         )
     if verify is not None:
         raise SettingsError("only a run can be verified: data and rules have no signature")
@@ -154,8 +157,14 @@ def open_model(
     )
     if rows is not None and tell is not None:
         tell(rows)
+    path = None if isinstance(source, Facts) else Path(source).expanduser()
     return OpenModel(
-        chosen, facts, 3 if shots is None else shots, visibility or "entity-split", seed or 0
+        chosen,
+        facts,
+        3 if shots is None else shots,
+        visibility or "entity-split",
+        seed or 0,
+        path=path.resolve() if path is not None and path.exists() else None,
     )
 
 
