@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -93,3 +94,14 @@ def test_an_unknown_name_is_told_with_the_nearest_or_with_how_many_were_looked_t
         names.id("Diary", "entity")
     with pytest.raises(UnknownNameError, match="none of the 2 known names is close"):
         names.id("zzzz", "entity")
+
+
+def test_many_long_names_take_little_more_than_their_letters_to_search() -> None:
+    names = [f"{number} " + chr(97 + number % 26) * 490 for number in range(5000)]
+    vocabulary = GrowingVocabulary(Vocabulary(["A"])).grown(names)
+    tracemalloc.start()
+    assert search_names(vocabulary, "zebra crossing", 5) == []
+    assert search_names(vocabulary, names[7], 1) == [8]
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert largest < 4 * sum(map(len, names))
