@@ -46,7 +46,7 @@ class UnknownNameError(MetaTKGRError):
         if close:
             hint = f"did you mean {' or '.join(repr(c) for c in close)}?"
         elif among is not None:
-            hint = f"none of the {among:,} known names is close"
+            hint = f"it is none of the {among:,} known names"
         elif len(known) <= 30:
             hint = f"known: {', '.join(sorted(known)) or 'none'}."
         else:

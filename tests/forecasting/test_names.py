@@ -92,7 +92,7 @@ def test_an_unknown_name_is_told_with_the_nearest_or_with_how_many_were_looked_t
     names = GrowingVocabulary(Vocabulary(["Dairy", "Ostia"]))
     with pytest.raises(UnknownNameError, match="unknown entity 'Diary'; did you mean 'Dairy'"):
         names.id("Diary", "entity")
-    with pytest.raises(UnknownNameError, match="none of the 2 known names is close"):
+    with pytest.raises(UnknownNameError, match="it is none of the 2 known names"):
         names.id("zzzz", "entity")
 
 
@@ -105,3 +105,15 @@ def test_many_long_names_take_little_more_than_their_letters_to_search() -> None
     largest = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert largest < 4 * sum(map(len, names))
+
+
+def test_a_large_vocabulary_is_not_searched_for_what_may_be_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = GrowingVocabulary(Vocabulary(["Ana", "Bo"]))
+    with pytest.raises(UnknownNameError, match="did you mean 'Ana'"):
+        names.id("Anna")
+    monkeypatch.setattr("metatkgr.forecasting.names._SUGGEST_AMONG", 1)
+    monkeypatch.setattr(GrowingVocabulary, "searchable", None)
+    with pytest.raises(UnknownNameError, match="it is none of the 2 known names"):
+        names.id("Anna")

@@ -210,14 +210,18 @@ class Verbaliser:
         self._entities = snapshot.entities
         self._relations = snapshot.first.relations
         self._calendar = snapshot.first.calendar
+        self._dates: dict[int, str] = {}
 
     def relation(self, directed: int) -> str:
         """What a directed relation is called, without its direction."""
         return self._relations.label(directed % len(self._relations))
 
     def date(self, step: int) -> str:
-        """The date of a step."""
-        return self._calendar.label(step)
+        """The date of a step; facts of one answer often share theirs."""
+        date = self._dates.get(step)
+        if date is None:
+            date = self._dates[step] = self._calendar.label(step)
+        return date
 
     def fact(self, source: int, relation: int, target: int, step: int) -> FactView:
         """A link as the fact it is read from."""

@@ -22,6 +22,8 @@ _NEARLY = 60
 """Per cent of letters in common, in order, from which on a name is spelt nearly alike."""
 _LONGEST = 100
 """Letters of a text that are compared."""
+_SUGGEST_AMONG = 100_000
+"""In a larger vocabulary an unknown name is not compared with every other to suggest one."""
 
 
 def checked_name(value: Any, what: str) -> str:
@@ -143,7 +145,8 @@ class GrowingVocabulary(Vocabulary):
         """Id of a name, label or alias; an unknown one is an error that suggests the nearest."""
         known = self._find(name)
         if known is None:
-            near = [self.label(number) for number in search_names(self, name, 3)]
+            few = len(self) <= _SUGGEST_AMONG
+            near = [self.label(number) for number in search_names(self, name, 3)] if few else []
             raise UnknownNameError(kind, name, near, among=len(self))
         return known
 
