@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metatkgr.forecasting.live import Snapshot
@@ -207,28 +208,26 @@ class Verbaliser:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._entities = snapshot.entities
-        self._relations = snapshot.first.relations
+        self._count = len(snapshot.first.relations)
         self._calendar = snapshot.first.calendar
-        self._dates: dict[int, str] = {}
+        # One answer speaks of few entities, relations and dates, and often.
+        self._label, self._date = cache(snapshot.entities.label), cache(self._calendar.label)
+        self._relation_label = cache(snapshot.first.relations.label)
 
     def relation(self, directed: int) -> str:
         """What a directed relation is called, without its direction."""
-        return self._relations.label(directed % len(self._relations))
+        return self._relation_label(directed % self._count)
 
     def date(self, step: int) -> str:
-        """The date of a step; facts of one answer often share theirs."""
-        date = self._dates.get(step)
-        if date is None:
-            date = self._dates[step] = self._calendar.label(step)
-        return date
+        """The date of a step."""
+        return self._date(step)
 
     def fact(self, source: int, relation: int, target: int, step: int) -> FactView:
         """A link as the fact it is read from."""
-        if relation >= len(self._relations):
+        if relation >= self._count:
             source, target = target, source
-        label = self._entities.label
-        return FactView(label(source), self.relation(relation), label(target), self.date(step))
+        label = self._label
+        return FactView(label(source), self.relation(relation), label(target), self._date(step))
 
     def reason(self, entity: int, relation: int, answer: int, why: Explanation) -> Reason:
         """What speaks for an answer to (entity, relation, ?), in words."""
@@ -256,17 +255,17 @@ class Verbaliser:
 
     def _linked(self, entity: int, relation: int, answer: int) -> str:
         """'linked by playsFor to X', or from X, seen from the entity."""
-        way = "from" if relation >= len(self._relations) else "to"
-        return f"linked by {self.relation(relation)} {way} {self._entities.label(answer)}"
+        way = "from" if relation >= self._count else "to"
+        return f"linked by {self.relation(relation)} {way} {self._label(answer)}"
 
     def _contact(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         names = list(dict.fromkeys(self.relation(link.relation) for link in why.links))
         by = _listed(names, len(names))
         when = self._when([link.time for link in why.links], why.count)
-        return f"linked with {self._entities.label(answer)} by {by} {when}"
+        return f"linked with {self._label(answer)} by {by} {when}"
 
     def _path(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        label, name = self._entities.label, self.relation(relation)
+        label, name = self._label, self.relation(relation)
         middle = label(why.links[0].target)
         # The links of a walk come in threes: e to y, z to y, z to x.
         others = list(dict.fromkeys(label(link.source) for link in why.links[2::3]))
@@ -274,7 +273,7 @@ class Verbaliser:
         noun, verb = f"{'at least ' if why.at_least else ''}{why.count:,} others", "are"
         if why.count == 1:
             noun, verb = "at least one other" if why.at_least else "another", "is"
-        if relation < len(self._relations):
+        if relation < self._count:
             return (
                 f"{noun} linked by {name} to {middle} {verb} also linked by it to "
                 f"{label(answer)}: {listed}"
@@ -285,12 +284,12 @@ class Verbaliser:
         )
 
     def _frequency(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        side = "subject" if relation >= len(self._relations) else "object"
+        side = "subject" if relation >= self._count else "object"
         last = self._on(self.date(why.links[0].time))
         times = f"once before, {last}"
         if why.count > 1:
             times = f"{why.count:,} times before, last {last}"
-        return f"{self._entities.label(answer)} was the {side} of {self.relation(relation)} {times}"
+        return f"{self._label(answer)} was the {side} of {self.relation(relation)} {times}"
 
     def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         fact = self.fact(*why.links[0])
@@ -302,7 +301,7 @@ class Verbaliser:
         )
 
     def _vectors(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        label = self._entities.label
+        label = self._label
         said = (
             "no single visible fact carries this forecast: it comes from the learned vectors of "
             f"{label(entity)} and {label(answer)}"
