@@ -677,6 +677,25 @@ def test_what_unpacks_to_more_than_its_budget_is_refused_before_it_does(tmp_path
         tracemalloc.stop()
 
 
+def test_one_long_cell_of_parquet_has_the_same_budget(tmp_path: Path) -> None:
+    path = tmp_path / "facts.parquet"
+    for column in "so":
+        table = pa.table({"s": ["a"], "r": ["b"], "o": ["c"], "t": [1], column: ["x" * 10**8]})
+        parquet.write_table(table, path, compression="zstd")
+        before = pa.total_allocated_bytes()
+        with pytest.raises(DataError, match="its first rows would take more than"):
+            read_facts(path, most_bytes=10**7)
+        assert pa.total_allocated_bytes() - before < 10**8
+
+
+def test_a_line_of_json_is_not_read_at_any_length(tmp_path: Path) -> None:
+    path = tmp_path / "facts.jsonl"
+    good = b'{"s": 1, "r": 1, "o": 1, "t": 1}\n'
+    path.write_bytes(good + b'{"s": [' + b"[]," * (6 << 20) + b"[]]}\n" + good)
+    with pytest.raises(BadRowsError, match="too large or too deep"):
+        read_facts(path)
+
+
 def test_json_lines_have_the_same_budget(tmp_path: Path) -> None:
     path = tmp_path / "facts.jsonl.zip"
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:

@@ -18,6 +18,8 @@ from metatkgr.errors import DataError
 
 _BYTES_PER_ROW = 96
 _ROWS = 1 << 17
+_LONGEST_LINE = 1 << 24
+"""Bytes; what they say can take twenty times as much."""
 
 
 @register(".jsonl", ".ndjson", compressed=True)
@@ -58,6 +60,8 @@ def _objects(
             continue
         reason, value = "not a JSON object", None
         try:
+            if len(line) > _LONGEST_LINE:
+                raise ValueError
             value = json.loads(line)
         except UnicodeDecodeError:
             reason = "not valid UTF-8"

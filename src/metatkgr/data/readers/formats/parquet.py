@@ -33,9 +33,12 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         # A run of equal cells is a few bytes in the file. Texts stay numbers into a dictionary.
         texts = [field.name for field in opened.schema_arrow if _is_text(field.type)]
         opened = parquet.ParquetFile(file, read_dictionary=texts)
+        about = opened.metadata
         if rows is None:
-            cells = opened.metadata.num_rows * len(ROLES)
-            Budget(str(file), options).take("its rows", cells=cells)
+            # The first rows are read with all their columns.
+            first_rows = _unpacked(about, min(1, about.num_row_groups))
+            Budget(str(file), options).take("its first rows", size=first_rows)
+            Budget(str(file), options).take("its rows", cells=about.num_rows * len(ROLES))
         first = next(opened.iter_batches(batch_size=SAMPLE), None)
         if first is None:
             raise DataError(f"{file} holds no rows")
@@ -48,6 +51,9 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         wanted = [names[layout.positions[role]] for role in needed]
         # By position where names are there twice.
         twice = len(set(names)) < len(names)
+        if rows is None:
+            size = _unpacked(about, about.num_row_groups, None if twice else wanted)
+            Budget(str(file), options).take("its columns", size=size)
         number = 0
         for batch in opened.iter_batches(
             batch_size=rows or _ROWS, columns=None if twice else wanted
@@ -68,6 +74,17 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         # Bytes from anywhere make pyarrow raise errors of a dozen types.
         reason = shorten(" ".join(str(error).split()), 200)
         raise DataError(f"{file} is not a readable Parquet file: {reason}") from None
+
+
+def _unpacked(about: Any, groups: int, names: list[str] | None = None) -> int:
+    """Bytes of columns (None: all) in the first so many row groups, when they are uncompressed."""
+    parts = (about.row_group(group) for group in range(groups))
+    columns = (part.column(at) for part in parts for at in range(part.num_columns))
+    return sum(
+        column.total_uncompressed_size
+        for column in columns
+        if names is None or column.path_in_schema.partition(".")[0] in names
+    )
 
 
 def _is_text(kind: Any) -> bool:
