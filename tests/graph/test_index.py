@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from metatkgr.graph.layer import LinkLayer
 from metatkgr.graph.ragged import bisect_ranges
 from metatkgr.graph.sampler import SAMPLERS
 from references import ENTITIES, RELATIONS, graphs, layered, tuples
+
+FACT = ("subject", "relation", "object", "time")
 
 
 def drawn() -> Facts:
@@ -224,6 +227,57 @@ def test_a_layer_keeps_ids_in_half_the_width() -> None:
     layer = LinkLayer(VisibleFacts.of(drawn()), entities=3, relations=4, device=torch.device("cpu"))
     narrow = (layer.by_time.relation, layer.by_time.target, layer.pairs.time, layer.slots.time)
     assert {column.dtype for column in narrow} == {torch.int32}
+
+
+@given(facts=graphs(), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_arrivals_that_were_indexed_before_are_not_indexed_again(
+    facts: Facts, data: st.DataObject
+) -> None:
+    """Facts keep arriving, some of them late: what is found is what an index of all of them has."""
+    base = np.array(data.draw(st.lists(st.booleans(), min_size=len(facts), max_size=len(facts))))
+    visible, held = VisibleFacts.of(facts.select(base)), []
+    rows = np.flatnonzero(~base)
+    if data.draw(st.booleans()):
+        rows = np.array(data.draw(st.permutations(rows.tolist())), np.int64)
+    entity, time = moments(facts)
+    relation = torch.arange(len(entity)) % (2 * RELATIONS)
+    with patch("metatkgr.graph.index._FEW", 3):
+        for count in range(0, len(rows) + 1, 2):
+            arrived = facts.select(np.sort(rows[:count]))
+            held.append(TemporalIndex.of(visible.grown(arrived)))
+            grown = held[-1]
+            anew = TemporalIndex.of(VisibleFacts.of(facts.select(base).merged(arrived)))
+            for along in (relation, None):
+                one, other = (i.pairs.latest_links(entity, along, time, 3) for i in (anew, grown))
+                for name in ("row", "relation", "target", "first", "last"):
+                    assert torch.equal(getattr(one, name), getattr(other, name))
+            for one, other in zip(anew.neighbours.pairs(), grown.neighbours.pairs(), strict=True):
+                assert torch.equal(one, other)
+            usage = [i.slots.usage(entity, relation, time, (2.0,)) for i in (anew, grown)]
+            assert torch.equal(usage[0].count, usage[1].count)
+            assert torch.equal(usage[0].last, usage[1].last)
+            assert torch.allclose(usage[0].decayed[0], usage[1].decayed[0])
+            ranks = [i.slots.count_ranks(relation, time, usage[0].count) for i in (anew, grown)]
+            assert torch.equal(ranks[0][0], ranks[1][0])
+            assert torch.equal(anew.by_time.key, grown.by_time.key)
+            assert torch.equal(anew.before(entity, time)[1], grown.before(entity, time)[1])
+
+
+def test_only_the_latest_arrivals_are_indexed_anew() -> None:
+    facts = drawn().select(np.array([0]))
+    visible = VisibleFacts.of(facts)
+    held, count = [TemporalIndex.of(visible)], 2500
+    columns = np.stack([np.arange(count) % 3, np.zeros(count), (np.arange(count) + 1) % 3]).T
+    rows = [(*row, 5 + number) for number, row in enumerate(columns.astype(int).tolist())]
+    for size in (10, 1200, 1201, 2190, 2500):
+        recent = replace(facts, **dict(zip(FACT, np.array(rows[:size], np.int32).T, strict=True)))
+        held.append(TemporalIndex.of(visible.grown(recent)))
+    sizes = [[len(layer) for layer in index._layers] for index in held[1:]]
+    assert sizes == [[2, 20], [2, 2400], [2, 2400, 2], [2, 2400, 1980], [2, 5000]]
+    assert held[2]._layers[1] is held[3]._layers[1] is held[4]._layers[1]
+    gone = replace(recent, **{name: getattr(recent, name)[1:] for name in FACT})
+    assert [len(layer) for layer in TemporalIndex.of(visible.grown(gone))._layers] == [2, 4998]
 
 
 def test_a_few_recent_facts_cost_nothing_that_grows_with_the_entities() -> None:

@@ -14,17 +14,17 @@ every look-up takes a time and finds only links strictly before it. The one exce
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.links import StoredLinks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.layer import LinkLayer, TimeOrder
+from metatkgr.graph.layer import LinkLayer, TimeOrder, base_layers, some_facts
 from metatkgr.graph.neighbours import Neighbours
 from metatkgr.graph.pairs import Pairs
 from metatkgr.graph.ragged import expand_ranges
@@ -34,6 +34,8 @@ __all__ = ["EntityFacts", "TemporalIndex"]
 
 _Ranges = Callable[[TimeOrder], tuple[Tensor, Tensor]]
 
+_FEW = 1000
+"""Recent facts that are indexed anew whenever more arrive."""
 _NEVER = 1 << 62
 """A step after all others."""
 
@@ -73,10 +75,11 @@ class TemporalIndex:
     Args:
         layers: the base, and perhaps recent facts. No fact is in two; each vocabulary begins with
             the one before.
+        before: an index of all layers but the last: what is known of those is not made again.
     """
 
-    def __init__(self, layers: list[LinkLayer]) -> None:
-        latest = layers[-1]
+    def __init__(self, layers: list[LinkLayer], before: TemporalIndex | None = None) -> None:
+        self._before, latest = before, layers[-1]
         self.entities, self.relations, self.device = (
             latest.entities,
             latest.relations,
@@ -88,15 +91,25 @@ class TemporalIndex:
 
     @classmethod
     def of(cls, visible: VisibleFacts, *, device: torch.device | str = "cpu") -> Self:
-        """The index of public facts; a second call while it is in use gives the same layers."""
+        """The index of public facts; a second call while it is in use gives the same layers.
+
+        So do facts that are recent in both calls, but for the latest of them.
+        """
         device = torch.device(device)
-        layers = [
-            _shared_layer(visible, f"{device} {number}", part, stored, device)
-            for number, (part, stored) in enumerate(_base_parts(visible))
-        ]
-        if visible.recent is not None:
-            layers.append(_layer(VisibleFacts.of(visible.recent), None, device))
-        return cls(layers)
+        layers = base_layers(visible, device)
+        recent = visible.recent
+        if recent is None:
+            return cls(layers)
+        arrived, before = layers[-1].arrived or (some_facts(recent, slice(0)), None)
+        if not _begins_with(recent, arrived):
+            arrived, before = some_facts(recent, slice(0)), None
+        if len(recent) - len(arrived) > _FEW:
+            before = cls([*layers, LinkLayer.of(VisibleFacts.of(recent), device)])
+            arrived = recent
+            layers[-1].arrived = (arrived, before)
+        latest = VisibleFacts.of(some_facts(recent, slice(len(arrived), None)))
+        known = layers if before is None else before._layers
+        return cls([*known, LinkLayer.of(latest, device)], before)
 
     @classmethod
     def of_supports(
@@ -126,7 +139,7 @@ class TemporalIndex:
         orders = [layer.by_time for layer in self._layers]
         ahead = zip(self._layers[1:], self._layers, strict=False)
         if any(later.first_step < layer.last_step for later, layer in ahead):
-            return [_merged(orders, self.entities, self.steps)]
+            return [TimeOrder.merged(orders, self.entities, self.steps)]
         return orders
 
     @property
@@ -135,7 +148,7 @@ class TemporalIndex:
         orders = self._orders
         if len(orders) == 1 and orders[0].entities == self.entities:
             return orders[0]
-        return _merged(orders, self.entities, self.steps)
+        return TimeOrder.merged(orders, self.entities, self.steps)
 
     def __len__(self) -> int:
         return sum(len(layer.by_time) for layer in self._layers)
@@ -331,7 +344,8 @@ class TemporalIndex:
     @cached_property
     def pairs(self) -> Pairs:
         """By (source, relation, target): distinct links and their times."""
-        return Pairs([layer.pairs for layer in self._layers], self.relations)
+        before = None if self._before is None else self._before.pairs
+        return Pairs([layer.pairs for layer in self._layers], self.relations, before)
 
     @cached_property
     def slots(self) -> Slots:
@@ -342,69 +356,17 @@ class TemporalIndex:
     @cached_property
     def neighbours(self) -> Neighbours:
         """Who was linked to whom at all, and since when."""
-        return Neighbours([layer.neighbours for layer in self._layers], self.entities)
+        before = None if self._before is None else self._before.neighbours
+        return Neighbours([layer.neighbours for layer in self._layers], self.entities, before)
 
 
-def _base_parts(visible: VisibleFacts) -> list[tuple[VisibleFacts, StoredLinks | None]]:
-    """The public facts of the base; what a folder holds the links of apart from what it does not.
-
-    Appends to a folder leave its links as they are, until the new facts are no longer few.
-    """
-    base = replace(visible, recent=None)
-    folder = visible.base.folder
-    stored: StoredLinks | None = None
-    if folder is not None and visible.public is None:
-        stored = folder.links()
-    if stored is None or stored.facts == len(visible.base):
-        return [(base, stored)]
-    first, later = (
-        VisibleFacts.of(_rows(visible.base, rows))
-        for rows in (slice(stored.facts), slice(stored.facts, None))
+def _begins_with(facts: Facts, others: Facts) -> bool:
+    """Whether the first of some facts are others, with the same relations."""
+    count = len(others)
+    return len(facts.relations) == len(others.relations) and all(
+        np.array_equal(getattr(facts, name)[:count], getattr(others, name))
+        for name in ("subject", "relation", "object", "time")
     )
-    return [(first, stored), (later, None)]
-
-
-def _rows(facts: Facts, rows: slice) -> Facts:
-    """Some facts, not copied."""
-    columns = (facts.subject, facts.relation, facts.object, facts.time)
-    subject, relation, object_, time = (column[rows] for column in columns)
-    return replace(facts, subject=subject, relation=relation, object=object_, time=time)
-
-
-def _shared_layer(
-    visible: VisibleFacts,
-    name: str,
-    part: VisibleFacts,
-    stored: StoredLinks | None,
-    device: torch.device,
-) -> LinkLayer:
-    """A layer of the base: the one that somebody uses already, or a new one."""
-    layer: LinkLayer | None = visible.layers.get(name)
-    if layer is None:
-        layer = visible.layers[name] = _layer(part, stored, device)
-    return layer
-
-
-def _layer(links: VisibleFacts, stored: StoredLinks | None, device: torch.device) -> LinkLayer:
-    return LinkLayer(
-        links,
-        entities=len(links.entities),
-        relations=2 * len(links.relations),
-        device=device,
-        stored=stored,
-    )
-
-
-def _merged(orders: list[TimeOrder], entities: int, steps: int) -> TimeOrder:
-    """One order of all links; of links at one time those of a later layer are more recent."""
-    columns = []
-    for order in orders:
-        source = order.key // order.steps
-        columns.append((order.key + source * (steps - order.steps), order))
-    key, permutation = torch.sort(torch.cat([key for key, _ in columns]), stable=True)
-    relation = torch.cat([order.relation for order in orders])[permutation]
-    target = torch.cat([order.target for order in orders])[permutation]
-    return TimeOrder(key, relation, target, entities, steps)
 
 
 def _sum(parts: list[Tensor]) -> Tensor:

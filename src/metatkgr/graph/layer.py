@@ -18,14 +18,15 @@ bound of ``data.visibility`` is an argument of every look-up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr.data.facts import Facts
 from metatkgr.data.links import StoredLinks
 from metatkgr.data.orders import pack, stored_columns
 from metatkgr.data.visibility import Directed, Supports, VisibleFacts
@@ -34,7 +35,7 @@ from metatkgr.graph.pairs import PairTimes
 from metatkgr.graph.slots import SlotOrder
 from metatkgr.graph.usage import SlotUsage
 
-__all__ = ["LinkLayer", "TimeOrder"]
+__all__ = ["LinkLayer", "TimeOrder", "base_layers", "some_facts"]
 
 _BLOCK = 1 << 18
 """How many links are ordered in one go; bounds memory."""
@@ -100,6 +101,18 @@ class TimeOrder:
             more = (relations - stored.relations) // 2
             relation = relation + more * (relation >= stored.relations // 2).int()
         return cls(key, relation, target, stored.entities, stored.steps, start)
+
+    @classmethod
+    def merged(cls, orders: list[TimeOrder], entities: int, steps: int) -> Self:
+        """One order of all links; of links at one time those of a later one are more recent."""
+        columns = []
+        for order in orders:
+            source = order.key // order.steps
+            columns.append(order.key + source * (steps - order.steps))
+        key, permutation = torch.sort(torch.cat(columns), stable=True)
+        relation = torch.cat([order.relation for order in orders])[permutation]
+        target = torch.cat([order.target for order in orders])[permutation]
+        return cls(key, relation, target, entities, steps)
 
     def __len__(self) -> int:
         return len(self.key)
@@ -195,6 +208,16 @@ class LinkLayer:
         self.first_step, self.last_step = time if time else (0, 0)
         self.steps = self.last_step + 2
         self._size = len(links)
+        self.arrived: tuple[Facts, Any] | None = None
+        """Facts that came later, and the index of this layer, those before it, and them."""
+
+    @classmethod
+    def of(
+        cls, links: VisibleFacts, device: torch.device, stored: StoredLinks | None = None
+    ) -> Self:
+        """Of facts with their own vocabularies."""
+        sizes = {"entities": len(links.entities), "relations": 2 * len(links.relations)}
+        return cls(links, **sizes, device=device, stored=stored)
 
     def __len__(self) -> int:
         """Number of links, D."""
@@ -234,3 +257,35 @@ class LinkLayer:
         if self._stored is not None:
             return NeighbourOrder.mapped(self._stored, self.device)
         return NeighbourOrder.of(self.pairs)
+
+
+def base_layers(visible: VisibleFacts, device: torch.device) -> list[LinkLayer]:
+    """The layers of the public facts of the base: those that somebody uses already, or new ones.
+
+    What a folder holds the links of is apart from what it does not: appends to a folder leave its
+    links as they are, until the new facts are no longer few.
+    """
+    base, folder = replace(visible, recent=None), visible.base.folder
+    stored = folder.links() if folder is not None and visible.public is None else None
+    parts = [(base, stored)]
+    if stored is not None and stored.facts < len(visible.base):
+        first, later = (
+            VisibleFacts.of(some_facts(visible.base, rows))
+            for rows in (slice(stored.facts), slice(stored.facts, None))
+        )
+        parts = [(first, stored), (later, None)]
+    layers: list[LinkLayer] = []
+    for number, (part, links) in enumerate(parts):
+        name = f"{device} {number}"
+        layer: LinkLayer | None = visible.layers.get(name)
+        if layer is None:
+            layer = visible.layers[name] = LinkLayer.of(part, device, links)
+        layers.append(layer)
+    return layers
+
+
+def some_facts(facts: Facts, rows: slice) -> Facts:
+    """Some facts, not copied."""
+    columns = (facts.subject, facts.relation, facts.object, facts.time)
+    subject, relation, object_, time = (column[rows] for column in columns)
+    return replace(facts, subject=subject, relation=relation, object=object_, time=time)

@@ -105,10 +105,13 @@ class Neighbours:
     Args:
         layers: those of each layer.
         entities: E of the index.
+        before: the same of all layers but the last.
     """
 
-    def __init__(self, layers: list[NeighbourOrder], entities: int) -> None:
-        self._layers, self.entities = layers, entities
+    def __init__(
+        self, layers: list[NeighbourOrder], entities: int, before: Neighbours | None = None
+    ) -> None:
+        self._layers, self.entities, self._before = layers, entities, before
         self.device = layers[0].first.device
 
     def degree(self, entity: Tensor, time: Tensor) -> Tensor:
@@ -188,8 +191,8 @@ class Neighbours:
         The base is left as it is; later layers are made anew without what they only repeat.
         """
         nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
-        parts = [(self._layers[0], nothing)]
-        for layer in self._layers[1:]:
+        parts = [(self._layers[0], nothing)] if self._before is None else [*self._before._began]
+        for layer in self._layers[len(parts) :]:
             source, target, first = layer.pairs()
             new = torch.ones_like(source, dtype=torch.bool)
             for number, (other, began_in_other) in enumerate(parts):

@@ -242,10 +242,13 @@ class Pairs:
     Args:
         layers: those of each layer.
         relations: 2R.
+        before: the same of all layers but the last.
     """
 
-    def __init__(self, layers: list[PairTimes], relations: int) -> None:
-        self._layers, self.relations = layers, relations
+    def __init__(
+        self, layers: list[PairTimes], relations: int, before: Pairs | None = None
+    ) -> None:
+        self._layers, self.relations, self._before = layers, relations, before
         self.device = layers[0].link.device
 
     def distinct(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -417,8 +420,9 @@ class Pairs:
         than the base's first one of the same link is rare, so the base keeps it and marks it; later
         layers are small, and made anew without the links that they only repeat.
         """
-        parts = [(self._layers[0], torch.zeros(0, dtype=torch.int64, device=self.device))]
-        for pairs in self._layers[1:]:
+        nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
+        parts = [(self._layers[0], nothing)] if self._before is None else [*self._before._began]
+        for pairs in self._layers[len(parts) :]:
             position = torch.arange(len(pairs), device=self.device)
             slot, target = pairs.slot(slice(None)), pairs.target(slice(None))
             new = torch.ones_like(position, dtype=torch.bool)
@@ -428,7 +432,7 @@ class Pairs:
                     earlier = there & (pairs.first(position) < other.first(other_position))
                     parts[number] = other, torch.cat([began_in_other, other_position[earlier]])
                     new &= ~there | earlier
-            parts.append((pairs.some(new), parts[0][1][:0]))
+            parts.append((pairs.some(new), nothing))
         return parts
 
 
