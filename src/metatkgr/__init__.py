@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from metatkgr.data.extrapolation import Extrapolation
     from metatkgr.data.facts import Facts, Vocabulary
     from metatkgr.data.readers import read_facts
     from metatkgr.data.sources import load
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Estimator": "metatkgr.training.estimator",
+    "Extrapolation": "metatkgr.data.extrapolation",
     "Facts": "metatkgr.data.facts",
     "Forecaster": "metatkgr.forecasting.forecaster",
     "MetaTKGR": "metatkgr.training.estimator",
@@ -47,6 +49,7 @@ _WHERE = {
 
 __all__ = [
     "Estimator",
+    "Extrapolation",
     "Facts",
     "Forecaster",
     "MetaTKGR",

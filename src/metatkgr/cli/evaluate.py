@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,6 +20,10 @@ from metatkgr.cli.output import (
     plain_table,
     short,
 )
+
+if TYPE_CHECKING:
+    from metatkgr.data.tasks import Tasks
+    from metatkgr.training.opening import OpenModel
 
 __all__ = ["compare", "evaluate"]
 
@@ -44,8 +48,33 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="Whose new entities: meta-train, meta-validation or meta-test.")
-    ] = "meta-test",
+        str | None,
+        typer.Option(
+            help="Whose new entities: meta-train, meta-validation or meta-test (the default); with "
+            "--protocol extrapolation: valid or test (the default)."
+        ),
+    ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="few-shot: new entities by their first facts; extrapolation: all facts of the "
+            "last part of the time range, as most papers evaluate."
+        ),
+    ] = "few-shot",
+    history: Annotated[
+        str,
+        typer.Option(
+            help="With --protocol extrapolation: single-step (all facts before a query) or "
+            "multi-step (all facts before the part begins)."
+        ),
+    ] = "single-step",
+    shares: Annotated[
+        str,
+        typer.Option(
+            metavar="TRAIN,VALID",
+            help="With --protocol extrapolation: shares of the facts; TGB 2.0 has 0.7,0.15.",
+        ),
+    ] = "0.8,0.1",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed; else the run's, or 0.")] = None,
     questions: Annotated[
         int | None,
@@ -82,7 +111,11 @@ def evaluate(
     Models without weights (recurrency, paths, and oracle on a simulated world) need nothing but
     data; a model with weights is named by the run it was trained into.
 
-    Example: `metatkgr evaluate YAGO --model recurrency --shots 3 --json -`
+    Examples:
+
+    `metatkgr evaluate YAGO --model recurrency --shots 3 --json -`
+
+    `metatkgr evaluate YAGO --model recurrency --protocol extrapolation --shares 0.7,0.15`
     """
     from metatkgr.evaluation.evaluator import evaluation_report
     from metatkgr.training.opening import open_model
@@ -101,17 +134,23 @@ def evaluate(
         **reading.options(console),
     )
     loaded = time.perf_counter() - begin
+    tasks = None
+    if protocol != "few-shot":
+        few_shot = {"--shots": shots, "--visibility": visibility, "--calibration": calibration}
+        given = [name for name, value in few_shot.items() if value]
+        tasks = _extrapolation(opened, protocol, history, shares, split or "test", given)
     with growing_bar(f"{opened.model.name}, {opened.facts.name}") as update:
         result = evaluation_report(
             opened.model,
             opened.facts,
             **opened.protocol,
-            split=split,
+            split=split or "meta-test",
             questions=questions,
             loaded=loaded,
             details=details,
             progress=update,
             ranked=_ranker(cluster, workers, device),
+            tasks=tasks,
         )
     console.print(metric_table(result))
     if opened.trained_shots is not None:
@@ -131,6 +170,29 @@ def evaluate(
             opened.model, opened.facts, result["shots"], console
         )
     emit_json(json_out, result)
+
+
+def _extrapolation(
+    opened: OpenModel, protocol: str, history: str, shares: str, split: str, given: list[str]
+) -> Tasks:
+    """The queries of the field's standard protocol."""
+    from metatkgr.data.extrapolation import Extrapolation
+    from metatkgr.errors import SettingsError, UnknownNameError
+
+    if protocol != "extrapolation":
+        raise UnknownNameError("protocol", protocol, ["few-shot", "extrapolation"])
+    if given:
+        raise SettingsError(f"{', '.join(given)}: only of the few-shot protocol")
+    if opened.folder is not None:
+        raise SettingsError(
+            f"{opened.folder} was trained for the few-shot protocol, on facts that may be as late "
+            "as those that extrapolation asks about: name DATA and a --model without training"
+        )
+    try:
+        train, valid = (float(share) for share in shares.split(","))
+    except ValueError:
+        raise SettingsError(f"--shares takes TRAIN,VALID, as in 0.8,0.1, not {shares!r}") from None
+    return Extrapolation.build(opened.facts, split=(train, valid), part=split, history=history)
 
 
 def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) -> dict[str, Any]:

@@ -96,11 +96,14 @@ def metric_table(result: dict[str, Any]) -> Table:
     from metatkgr.evaluation.evaluator import SUBSETS
     from metatkgr.evaluation.statistics import HITS
 
-    title = (
-        f"{result['model']} on {result['dataset']}: {result['shots']}-shot, {result['split']}, "
-        f"visibility {result['visibility']}; {result['tasks']:,} tasks, "
-        f"{result['queries']:,} queries"
+    told = (
+        f"{result['shots']}-shot, {result['split']}, visibility {result['visibility']}; "
+        f"{result['tasks']:,} tasks"
+        if "shots" in result
+        else f"{result['protocol']}, {result['history']}, {result['split']}; "
+        f"{result['tasks']:,} entities"
     )
+    title = f"{result['model']} on {result['dataset']}: {told}, {result['queries']:,} queries"
     rows = []
     for name, subsets in result["metrics"].items():
         for subset in SUBSETS:

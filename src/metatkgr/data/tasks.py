@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from metatkgr.data.visibility import (
 )
 from metatkgr.errors import SettingsError
 
-__all__ = ["Answers", "NewEntities", "Queries", "Tasks"]
+__all__ = ["Answers", "NewEntities", "Queries", "Tasks", "distinct_queries"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,7 @@ class Tasks:
         new = NewEntities.of(facts, periods or Periods.of(facts), split, visibility)
         return new.tasks(shots, seed)
 
-    def sample(self, most: int, seed: int = 0) -> Tasks:
+    def sample(self, most: int, seed: int = 0) -> Self:
         """The same tasks with at most so many queries, drawn evenly, and all their answers."""
         count = len(self.questions)
         if count <= most:
@@ -116,7 +117,7 @@ class Tasks:
         drawn = np.random.default_rng(seed).permutation(count)[:most]
         return self.only(np.sort(drawn).astype(np.int64))
 
-    def only(self, rows: IntArray) -> Tasks:
+    def only(self, rows: IntArray) -> Self:
         """The same tasks with some of the queries, by their ascending rows, and all answers."""
         new_row = np.full(len(self.questions), -1, np.int64)
         new_row[rows] = np.arange(len(rows))
@@ -125,6 +126,15 @@ class Tasks:
         columns = (old.answer[kept], old.fact[kept], old.later[kept])
         answers = Answers(new_row[old.question[kept]], *columns)
         return replace(self, questions=self.questions[rows], answers=answers)
+
+    def about(self) -> dict[str, Any]:
+        """Under which conditions they are evaluated."""
+        return {
+            "shots": self.shots,
+            "visibility": self.visibility.value,
+            "split": self.split.label,
+            "support_facts": len(self.support_facts),
+        }
 
     @property
     def count(self) -> int:
@@ -193,7 +203,7 @@ class NewEntities:
         # A fact of an entity with itself makes one query, in its own direction.
         itself = (self.entity == self.other) & (self.relation >= len(facts.relations))
         in_query = ~in_support[self.fact] & ~itself
-        questions, answers = _distinct_queries(
+        questions, answers = distinct_queries(
             facts,
             self.entity[in_query],
             self.relation[in_query],
@@ -249,7 +259,7 @@ def _position_in_group(entity: IntArray, fact: IntArray) -> IntArray:
     return np.asarray(number - start[np.cumsum(new_entity) - 1])
 
 
-def _distinct_queries(
+def distinct_queries(
     facts: Facts,
     entity: IntArray,
     relation: IntArray,

@@ -103,12 +103,9 @@ class Evaluation:
     def to_json(self, *, details: bool = False) -> dict[str, Any]:
         """Counts and metrics; with ``details`` also per relation and per time step."""
         result: dict[str, Any] = {
-            "shots": self.tasks.shots,
-            "visibility": self.tasks.visibility.value,
-            "split": self.tasks.split.label,
+            **self.tasks.about(),
             "tasks": self.tasks.count,
             "queries": len(self.tasks.answers),
-            "support_facts": len(self.tasks.support_facts),
             "metrics": {
                 name: {
                     subset: self.summary(name, subset).to_json()
@@ -232,6 +229,7 @@ def evaluation_report(
     details: bool = False,
     progress: Callable[[int, int], object] | None = None,
     ranked: Callable[..., Evaluation] = evaluate,
+    tasks: Tasks | None = None,
 ) -> dict[str, Any]:
     """Rank the queries of a split and say under which conditions.
 
@@ -248,8 +246,10 @@ def evaluation_report(
         details: add metrics per relation and per time step.
         progress: called with the distinct queries done since the last call and their number.
         ranked: who ranks; called as ``evaluate`` is.
+        tasks: of another protocol; None: the few-shot tasks that the others say.
     """
-    tasks = Tasks.build(facts, shots=shots, visibility=visibility, split=split, seed=seed)
+    if tasks is None:
+        tasks = Tasks.build(facts, shots=shots, visibility=visibility, split=split, seed=seed)
     sampled: dict[str, Any] = {}
     if questions is not None:
         all_queries, tasks = len(tasks.answers), tasks.sample(questions, seed)
