@@ -6,11 +6,14 @@ import random
 import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import metatkgr as mt
 from metatkgr.data.facts import Vocabulary
 from metatkgr.errors import UnknownNameError
-from metatkgr.forecasting.names import GrowingVocabulary, search_names
+from metatkgr.forecasting import names as module
+from metatkgr.forecasting.names import GrowingVocabulary, _SearchIndex, search_names
 
 
 class OnDisk(Vocabulary):
@@ -117,3 +120,28 @@ def test_a_large_vocabulary_is_not_searched_for_what_may_be_meant(
     monkeypatch.setattr(GrowingVocabulary, "searchable", None)
     with pytest.raises(UnknownNameError, match="it is none of the 2 known names"):
         names.id("Anna")
+
+
+@given(
+    names=st.lists(
+        st.text("aB_ \nß", min_size=1, max_size=6), min_size=1, max_size=30, unique=True
+    ),
+    text=st.text("aB_ \n", min_size=1, max_size=3),
+    beside=st.integers(0, 30),
+)
+def test_names_that_contain_a_text_are_those_of_a_look_at_each(
+    names: list[str], text: str, beside: int
+) -> None:
+    """Also where names hold line ends, which lie between names in the text that is searched."""
+    index = _SearchIndex()
+    for number, name in enumerate(names):
+        index.add(name, number)
+        if number == len(names) - beside:
+            whole = module._BESIDE
+            module._BESIDE = 0
+            index.join()
+            module._BESIDE = whole
+    wanted = text.casefold()
+    parts = (wanted, wanted.replace(" ", "_"))
+    expected = {n for n, name in enumerate(names) if any(p in name.casefold() for p in parts)}
+    assert set(index.containing(text, len(names))) == expected

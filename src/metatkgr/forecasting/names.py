@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 import threading
 import unicodedata
@@ -20,6 +22,8 @@ LONGEST_NAME = 500
 """Characters; longer names are refused."""
 _NEARLY = 60
 """Per cent of letters in common, in order, from which on a name is spelt nearly alike."""
+_BESIDE = 1000
+"""New names that are searched one by one."""
 _LONGEST = 100
 """Letters of a text that are compared."""
 _SUGGEST_AMONG = 100_000
@@ -75,6 +79,7 @@ class _Added:
             for name in self.names[self._seen :]:
                 self._index.add(name, first + self._seen)
                 self._seen += 1
+            self._index.join()
             return self._index
 
 
@@ -166,6 +171,8 @@ class _SearchIndex:
         self._names: list[str] = []
         self._plain: list[str] = []
         self._ids: list[int] = []
+        self._joined: tuple[str, list[int]] = "", []
+        """The first names as one text, which is searched at once, and where each ends."""
 
     def add(self, name: str, number: int) -> None:
         """Take in a name of an id."""
@@ -173,6 +180,27 @@ class _SearchIndex:
         self._ids.append(number)
         self._names.append(name)
         self._plain.append(name.casefold())
+
+    def join(self) -> None:
+        """Make one text of all names, where those beside it have become many."""
+        count = len(self._plain)
+        if count - len(self._joined[1]) > max(_BESIDE, count // 8):
+            ends = itertools.accumulate(len(plain) + 1 for plain in self._plain)
+            self._joined = "\n".join(self._plain) + "\n", list(ends)
+
+    def _rows_with(self, part: str) -> Iterator[int]:
+        """The names that contain a part."""
+        text, ends = self._joined
+        at = text.find(part)
+        while at >= 0:
+            row = bisect.bisect_right(ends, at)
+            inside = part in self._plain[row]  # else it reaches from one name into the next
+            if inside:
+                yield row
+            at = text.find(part, ends[row] if inside else at + 1)
+        for row in range(len(ends), len(self._plain)):
+            if part in self._plain[row]:
+                yield row
 
     def containing(self, text: str, size: int) -> list[int]:
         """Ids below ``size`` of names that contain ``text``, best first.
@@ -184,10 +212,8 @@ class _SearchIndex:
         # Underscores are how some datasets write spaces.
         spaced = wanted.replace(" ", "_")
         best: dict[int, tuple[int, int, str]] = {}
-        for row, plain in enumerate(self._plain[:]):
-            if wanted not in plain and spaced not in plain:
-                continue
-            number = self._ids[row]
+        for row in {row for part in {wanted, spaced} for row in self._rows_with(part)}:
+            number, plain = self._ids[row], self._plain[row]
             if number < size:
                 likeness = _likeness(self._names[row], plain, text, wanted, spaced)
                 key = (likeness, len(plain), plain)
