@@ -305,10 +305,10 @@ def test_more_than_can_be_worked_on_is_told_to_come_back(world: Facts, store: Pa
     inside, go_on = threading.Event(), threading.Event()
     whole = service.forecaster.timeline
 
-    def slow(entity: str) -> Any:
+    def slow(entity: str, last: int | None = None) -> Any:
         inside.set()
         go_on.wait(10)
-        return whole(entity)
+        return whole(entity, last)
 
     service.forecaster.timeline = slow  # type: ignore[method-assign]
     settings = ServiceSettings(limits=Limits(concurrency=1))

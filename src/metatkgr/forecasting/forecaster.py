@@ -302,12 +302,12 @@ class Forecaster:
             for number, (count, first, last) in zip(numbers, snapshot.seen(numbers), strict=True)
         ]
 
-    def timeline(self, entity: str) -> list[FactView]:
-        """All facts of an entity, oldest first."""
+    def timeline(self, entity: str, last: int | None = None) -> list[FactView]:
+        """The facts of an entity, oldest first: all of them, or the last so many."""
         snapshot = self.snapshot()
         who = snapshot.entities.id(checked_name(entity, "entity"), "entity")
         words = Verbaliser(snapshot)
-        links = snapshot.links(who).T.tolist()
+        links = snapshot.links(who, last).T.tolist()
         return [words.fact(who, relation, other, step) for relation, other, step in links]
 
     # Inside

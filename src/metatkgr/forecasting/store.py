@@ -72,6 +72,15 @@ _probe = sa.Table(
     sa.Column("writes", sa.BigInteger, nullable=False),
 )
 
+_LAST = sa.select(sa.func.max(_facts.c.sequence))
+_LATER = _facts.c.sequence > sa.bindparam("sequence")
+_DIGESTS_SINCE = sa.select(_facts.c.sequence, _facts.c.digest).where(_LATER)
+_SINCE = (
+    sa.select(_facts.c.sequence, *(_facts.c[name] for name in FactView._fields))
+    .where(_LATER)
+    .order_by(_facts.c.sequence)
+)
+
 
 class StoreError(MetaTKGRError):
     """The database cannot be reached, or does not answer as it should."""
@@ -190,14 +199,13 @@ class FactStore:
                 before = self._last(connection)
                 connection.execute(statement, rows)
                 # Writers take turns: what came after ``before`` is ours.
-                ours = sa.select(_facts.c.digest).where(_facts.c.sequence > before)
-                new = set(connection.scalars(ours))
-                last = self._last(connection)
+                ours = connection.execute(_DIGESTS_SINCE, {"sequence": before}).all()
         except BaseException as error:
             for told in together:
                 told.error = error
             return
-        self.committed = max(self.committed, last)
+        self.committed = max(self.committed, before, *(number for number, _ in ours))
+        new = {digest for _, digest in ours}
         for told in together:
             told.accepted = len(new & told.rows.keys())
             new -= told.rows.keys()
@@ -218,15 +226,10 @@ class FactStore:
 
     def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
         """Facts with a number above ``sequence``, in the order of their numbers."""
-        columns = [_facts.c[name] for name in FactView._fields]
-        wanted = (
-            sa.select(_facts.c.sequence, *columns)
-            .where(_facts.c.sequence > sequence)
-            .order_by(_facts.c.sequence)
-            .limit(limit)
-        )
+        wanted = _SINCE if limit is None else _SINCE.limit(limit)
         with self._connection() as connection:
-            stored = [StoredFact(n, FactView(*words)) for n, *words in connection.execute(wanted)]
+            found = connection.execute(wanted, {"sequence": sequence})
+            stored = [StoredFact(n, FactView(*words)) for n, *words in found]
         for n, fact in stored:
             if not all(isinstance(text, str) for text in fact):
                 raise StoreError(f"the store {self.name} is damaged: its fact {n} is not of texts")
@@ -253,7 +256,7 @@ class FactStore:
 
     @staticmethod
     def _last(connection: sa.Connection) -> int:
-        return int(connection.scalar(sa.select(sa.func.max(_facts.c.sequence))) or 0)
+        return int(connection.scalar(_LAST) or 0)
 
     @contextmanager
     def _connection(self) -> Iterator[sa.Connection]:

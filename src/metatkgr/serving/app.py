@@ -119,8 +119,7 @@ def create_app(
         entity: Annotated[schemas.Name, Query(examples=["Tarn Velloso"])], limit: Limit = 200
     ) -> schemas.TimelineOut:
         """The facts of an entity, oldest first; where there are more, the latest."""
-        facts = forecaster.timeline(entity)
-        return schemas.TimelineOut(entity=entity, total=len(facts), facts=facts[-limit:])
+        return service.timeline(entity, limit)
 
     @app.get("/entities", responses=_errors(), dependencies=secured)
     def entities(q: Text, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> schemas.EntitiesOut:

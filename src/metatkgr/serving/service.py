@@ -17,7 +17,7 @@ from metatkgr.forecasting.incoming import checked_rows
 from metatkgr.forecasting.ranking import Question
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.serving.limits import Limits
-from metatkgr.serving.schemas import GraphOut, PredictIn, RelationOut
+from metatkgr.serving.schemas import GraphOut, PredictIn, RelationOut, TimelineOut
 
 __all__ = ["Service"]
 
@@ -149,9 +149,11 @@ class Service:
         with self._reading:
             if number is not None and self._seen >= number:
                 return
-            while rows := self.store.since(self._seen, _READ_AT_ONCE):
+            more = True
+            while more and (rows := self.store.since(self._seen, _READ_AT_ONCE)):
                 self._observe([row.fact for row in rows])
                 self._seen = rows[-1].sequence
+                more = len(rows) == _READ_AT_ONCE
 
     def _observe(self, facts: list[FactView]) -> None:
         try:
@@ -215,6 +217,13 @@ class Service:
             ]
             self._relation_counts = (snapshot.version, known)
         return known
+
+    def timeline(self, entity: str, limit: int) -> TimelineOut:
+        """The last facts of an entity, and how many it has."""
+        facts = self.forecaster.timeline(entity, limit)
+        snapshot = self.forecaster.snapshot()
+        count, *_ = snapshot.seen([snapshot.entities.id(entity.strip())])[0]
+        return TimelineOut(entity=entity, total=count, facts=facts)
 
     def newcomers(self, limit: int = 8) -> list[Match]:
         """Entities that emerged last and are in a few facts already, latest first."""
