@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import json
 import random
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,7 +110,7 @@ def text_files(rng: random.Random) -> None:
     data = _text(rng)
     if rng.random() < 0.5:
         data = damage_bytes(rng, data)
-    path = scratch() / f"facts{rng.choice(('.csv', '.tsv', '.txt'))}"
+    path = scratch() / f"facts{rng.choice(('.csv', '.tsv', '.txt', '.tab'))}"
     path.write_bytes(data)
     options = _options(rng)
     # A quoted cell may hold line breaks, so lines are rows only where there are no quotes.
@@ -118,19 +120,49 @@ def text_files(rng: random.Random) -> None:
 
 @fuzzer(share=3)
 def compressed_files(rng: random.Random) -> None:
-    """Gzip and zstandard, whole or broken; nothing is read from a broken one."""
+    """Gzip, zstandard and zip, whole or broken; nothing is read from a broken one."""
     import pyarrow as pa
 
     data = _text(rng)
-    kind = rng.choice((".gz", ".zst"))
+    kind = rng.choice((".gz", ".zst", ".zip"))
     if kind == ".gz":
         packed = gzip.compress(data, 1, mtime=0)
+    elif kind == ".zip":
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("facts.csv", data)
+        packed = buffer.getvalue()
     else:
         packed = pa.compress(data, codec="zstd", asbytes=True)
     whole = rng.random() < 0.3
     path = scratch() / f"facts.csv{kind}"
     path.write_bytes(packed if whole else damage_bytes(rng, packed))
     _check(path, _lines(data) if whole and b'"' not in data else None, {"header": None})
+
+
+@fuzzer(share=3)
+def event_files(rng: random.Random) -> None:
+    """JSON lines, raw exports of GDELT and quads, damaged or only odd."""
+    odd, times = rng.choice((0.0, 0.05, 0.3)), rng.choice((_TIMES, ["20180101", "1514764800"]))
+    rows = [
+        [_cell(rng, _NAMES if at < 3 else times, odd) for at in range(4)]
+        for _ in range(rng.randrange(1, 6))
+    ]
+    suffix = rng.choice((".jsonl", ".CSV", ".nq"))
+    if suffix == ".jsonl":
+        keys = rng.choice((["subject", "relation", "object", "time"], ["head", "rel", "to", "ts"]))
+        lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in rows]
+    elif suffix == ".nq":
+        lines = ["<a:{}> <a:{}> <a:{}> <a:{}> .".format(*row) for row in rows]
+    else:
+        cells = [["1", row[3], *[""] * rng.choice((55, 56, 59))] for row in rows]
+        for line, (subject, relation, other, _) in zip(cells, rows, strict=True):
+            line[6], line[26], line[16] = subject, relation, other
+        lines = ["\t".join(line) for line in cells]
+    data = "\n".join(lines).encode("utf-8", "surrogatepass")
+    path = scratch() / f"facts{suffix}"
+    path.write_bytes(damage_bytes(rng, data) if rng.random() < 0.5 else data)
+    _check(path, None, {"unit": rng.choice(("auto", *UNITS))})
 
 
 @cache
