@@ -207,7 +207,7 @@ class TemporalIndex:
             return relation.squeeze(1), time.squeeze(1)
         order = self._orders[0]
         time = order.key.index_select(0, position).sub_(source * order.steps)
-        return order.relation.index_select(0, position).long(), time
+        return order.relations_of(position).long(), time
 
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Links by their position.
@@ -298,7 +298,7 @@ class TemporalIndex:
             time = order.time(entity[row], position)
             parts.append(
                 EntityFacts(
-                    row, order.relation[position].long(), order.target[position].long(), time
+                    row, order.relations_of(position).long(), order.target[position].long(), time
                 )
             )
         return EntityFacts.cat(parts)

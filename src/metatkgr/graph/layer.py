@@ -52,8 +52,8 @@ class TimeOrder:
 
     key: Tensor
     """(D,) int64 ``source * steps + time``, ascending."""
-    relation: Tensor
-    """(D,) int32 directed relation."""
+    stored_relation: Tensor
+    """(D,) int32 directed relation, as it was numbered when the links were written."""
     target: Tensor
     """(D,) int32 entity the link leads to."""
     entities: int
@@ -63,6 +63,9 @@ class TimeOrder:
     "after the last link" is a time of its own."""
     stored_start: Tensor | None = None
     """What ``start`` is, where it is known."""
+    moved: tuple[int, int] = (0, 0)
+    """Relations from which number on have moved, and how far: where relations have come since,
+    inverse ones have other numbers."""
 
     @classmethod
     def of(
@@ -96,11 +99,9 @@ class TimeOrder:
         """
         names = ("key", "relation", "target", "start")
         key, relation, target, start = stored_columns(stored, device, *names)
-        if stored.relations != relations:
-            # The inverse of r is r + R, and R has grown.
-            more = (relations - stored.relations) // 2
-            relation = relation + more * (relation >= stored.relations // 2).int()
-        return cls(key, relation, target, stored.entities, stored.steps, start)
+        # The inverse of r is r + R, and R may have grown.
+        moved = (stored.relations // 2, (relations - stored.relations) // 2)
+        return cls(key, relation, target, stored.entities, stored.steps, start, moved)
 
     @classmethod
     def merged(cls, orders: list[TimeOrder], entities: int, steps: int) -> Self:
@@ -116,6 +117,19 @@ class TimeOrder:
 
     def __len__(self) -> int:
         return len(self.key)
+
+    @cached_property
+    def relation(self) -> Tensor:
+        """(D,) int32 directed relation, for who goes over all of them."""
+        return self._numbered(self.stored_relation)
+
+    def relations_of(self, position: Tensor | slice) -> Tensor:
+        """(L,) int32 directed relations of links by their positions."""
+        return self._numbered(self.stored_relation[position])
+
+    def _numbered(self, relation: Tensor) -> Tensor:
+        low, by = self.moved
+        return relation + by * (relation >= low).int() if by else relation
 
     @cached_property
     def start(self) -> Tensor:
@@ -155,7 +169,7 @@ class TimeOrder:
             links = slice(begin, end)
             source = self.key[links] // self.steps
             time = self.key[links] - source * self.steps
-            yield source, self.relation[links], self.target[links], time
+            yield source, self.relations_of(links), self.target[links], time
             begin = max(end, 1)
 
     def read(self, source: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,8 +186,9 @@ class TimeOrder:
         flat, empty = position.clamp(0, len(self) - 1).view(-1), ~mask
         target, relation, time = (
             column.index_select(0, flat).long().view(position.shape)
-            for column in (self.target, self.relation, self.key)
+            for column in (self.target, self.stored_relation, self.key)
         )
+        relation = self._numbered(relation)
         time -= (source * self.steps)[:, None]
         return (
             target.masked_fill_(empty, 0),

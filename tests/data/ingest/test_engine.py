@@ -196,7 +196,9 @@ def test_the_links_of_a_folder_are_read_where_they_lie(tmp_path: Path) -> None:
         column = stored.columns[name]
         assert not column.flags.owndata
         assert getattr(order, name).data_ptr() == column.ctypes.data
-    # Where relations have come since, inverse ones have other numbers: these are a copy.
+    # Where relations have come since, inverse ones have other numbers: found when they are read.
     more = TimeOrder.mapped(stored, stored.relations + 2, torch.device("cpu"))
+    assert more.relations_of(torch.tensor([3, 0])).tolist() == [2, 0]
+    assert more.stored_relation.data_ptr() == order.stored_relation.data_ptr()
     assert (more.relation - order.relation).tolist() == [0, 1, 0, 1]
     assert order.relation.tolist() == [0, 1, 0, 1]
