@@ -57,7 +57,7 @@ house: $(VENV)/.installed-dev
 # Python, in build/audit; then known vulnerabilities, for which the network is asked.
 audit: $(VENV)/.installed-dev $(VENV)/audit/bin/pip-audit
 	$(BIN)/python -m pytest tests/audit tests/test_packaging.py
-	cd tests && ../$(BIN)/python -m audit.packages ../build/audit plots serve track tune cluster
+	cd tests && ../$(BIN)/python -m audit.packages ../build/audit
 	$(VENV)/audit/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 # `make bench BENCH="read-csv --quick"` measures one thing, in small.

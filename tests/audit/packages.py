@@ -1,7 +1,7 @@
 """The packages that this one stands on: declared, pinned, licensed.
 
-``python -m audit.packages [FOLDER [EXTRA...]]`` lists them, and writes the bill of materials
-(CycloneDX) and files of requirements with hashes into the folder.
+``python -m audit.packages [FOLDER]`` lists them, and writes the bill of materials (CycloneDX) and,
+for each extra, a file of requirements with hashes into the folder.
 
 What can be said without asking anyone. Known vulnerabilities are pip-audit's business (``make
 audit``), which needs the network.
@@ -25,8 +25,6 @@ from packaging.requirements import Requirement
 from metatkgr.version import __version__
 
 ROOT = Path(__file__).parent.parent.parent
-RUNTIME = ("plots", "serve", "track", "tune", "cluster")
-"""Extras that are used, not developed with."""
 BESIDE = ("benchmarks", "studies")
 """Folders of code that are not in the wheel."""
 FREE = re.compile(
@@ -63,6 +61,10 @@ def declared() -> dict[str, list[Requirement]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
     return {extra: [Requirement(text) for text in texts] for extra, texts in groups.items()}
+
+
+RUNTIME = tuple(extra for extra in declared() if extra not in ("", "dev", "all"))
+"""Extras that are used, not developed with."""
 
 
 def imported() -> dict[str, set[str]]:
@@ -180,17 +182,17 @@ def locked(extra: str) -> str:
 
 
 def main() -> None:
-    """Print the packages; with a folder, write the bill there, and with extras, what locks them."""
+    """Print the packages; with a folder, write the bill and the locked requirements there."""
     known = pins()
     for name in sorted(needed(RUNTIME)):
         pin = known.get(name, "NOT PINNED")
         print(f"{name:28} {_version(name):14} {pin:14} {licence(name)[:60]}")
     if sys.argv[1:]:
-        folder, *extras = sys.argv[1:]
+        folder = sys.argv[1]
         Path(folder).mkdir(parents=True, exist_ok=True)
         bill = json.dumps(bill_of_materials(), indent=2) + "\n"
         (Path(folder) / "sbom.cdx.json").write_text(bill, encoding="utf-8")
-        for extra in extras:
+        for extra in RUNTIME:
             path = Path(folder) / f"{extra}-py{sys.version_info[0]}{sys.version_info[1]}.txt"
             path.write_text(locked(extra), encoding="utf-8")
 
