@@ -220,9 +220,8 @@ def _in_place(file: TextFile, at: IntArray, *, opening: bool) -> npt.NDArray[np.
     allowed = np.zeros(256, bool)
     allowed[[_QUOTE, _LINE_END, ord(file.delimiter)]] = True
     allowed[ord("\r")] = not opening  # of a line's end: others are unusual anyway
-    beside = at - 1 if opening else at + 1
-    outside = (beside < 0) | (beside >= len(data))
-    return allowed[data[np.where(outside, 0, beside)]] | outside
+    # Beside the first and the last byte there is nothing: clipped, the quote stands for it.
+    return allowed[data.take(at - 1 if opening else at + 1, mode="clip")]
 
 
 def _quotes(
@@ -298,7 +297,8 @@ def _split_by_arrow(file: TextFile, data: bytes, rows: int) -> dict[str, Coded] 
     import pyarrow as pa
     from pyarrow import csv
 
-    first = data.partition(b"\n")[0].decode("utf-8", "replace")
+    end = data.find(b"\n")
+    first = data[: end if end >= 0 else len(data)].decode("utf-8", "replace")
     width = len(sample_cells(first, file.delimiter))
     quoted = file.quoting and b'"' in data
     if width < file.layout.needed or rows == 0:
