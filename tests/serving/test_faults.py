@@ -269,3 +269,18 @@ def test_under_1100_half_open_connections_and_300_unfinished_bodies_questions_ar
         service.process.terminate()
         assert service.wait() == 0
         assert len(service.said) < 10_000, "the log does not grow with what an attacker sends"
+
+
+def test_reasons_about_a_hub_hold_up_nobody(client: TestClient, world: Facts) -> None:
+    """Two thousand facts on one object, then a question about it, took more than a minute."""
+    for first in (0, 1000):
+        facts = [
+            fact_of(world, f"Fan {first + number}") | {"object": "Hub"} for number in range(1000)
+        ]
+        assert client.post("/facts", json={"facts": facts}).json()["accepted"] == 1000
+    begin = time.monotonic()
+    for asked in ({"entity": "Hub"}, {"entity": "Fan 7"}):
+        answer = client.post("/predict", json=asked | {"explain": True, "top": 100})
+        assert answer.status_code == 200
+        assert answer.json()["forecasts"][0]["reasons"]
+    assert time.monotonic() - begin < 20

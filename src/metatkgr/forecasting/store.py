@@ -21,7 +21,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,56 +29,25 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.explain import FactView, Observed
+from metatkgr.forecasting.store_tables import (
+    DIGESTS_SINCE,
+    FACTS,
+    LAST,
+    PROBE,
+    SCHEMA,
+    SINCE,
+    TABLES,
+    VERSION,
+    strange_schema,
+)
 
 __all__ = ["FactStore", "StoreError", "StoredFact", "store_url"]
-
-VERSION = 1
-"""Of the tables below; a store of another version is refused."""
 
 _TURN = 0x6D657461
 """Key of PostgreSQL's advisory lock under which writers take turns."""
 
 _BUSY_SECONDS = 10
 """How long a writer waits for its turn."""
-
-_tables = sa.MetaData()
-_facts = sa.Table(
-    "metatkgr_fact",
-    _tables,
-    sa.Column(
-        "sequence",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=True,
-    ),
-    # Of the four texts together: an index on the texts themselves has a length limit.
-    sa.Column("digest", sa.String(64), nullable=False, unique=True),
-    sa.Column("subject", sa.Text, nullable=False),
-    sa.Column("relation", sa.Text, nullable=False),
-    sa.Column("object", sa.Text, nullable=False),
-    sa.Column("time", sa.Text, nullable=False),
-    sa.Column("received", sa.DateTime(timezone=True), server_default=sa.func.now()),
-    sqlite_autoincrement=True,
-)
-_schema = sa.Table(
-    "metatkgr_store",
-    _tables,
-    sa.Column("version", sa.Integer, nullable=False),
-)
-_probe = sa.Table(
-    "metatkgr_probe",
-    _tables,
-    sa.Column("writes", sa.BigInteger, nullable=False),
-)
-
-_LAST = sa.select(sa.func.max(_facts.c.sequence))
-_LATER = _facts.c.sequence > sa.bindparam("sequence")
-_DIGESTS_SINCE = sa.select(_facts.c.sequence, _facts.c.digest).where(_LATER)
-_SINCE = (
-    sa.select(_facts.c.sequence, *(_facts.c[name] for name in FactView._fields))
-    .where(_LATER)
-    .order_by(_facts.c.sequence)
-)
 
 
 class StoreError(MetaTKGRError):
@@ -192,14 +160,14 @@ class FactStore:
 
     def _commit(self, together: list[_Told]) -> None:
         kind = sqlite if self._is_sqlite else postgresql
-        statement = kind.insert(_facts).on_conflict_do_nothing(index_elements=["digest"])
+        statement = kind.insert(FACTS).on_conflict_do_nothing(index_elements=["digest"])
         rows = [{"digest": d, **row} for told in together for d, row in told.rows.items()]
         try:
             with self._writing() as connection:
                 before = self._last(connection)
                 connection.execute(statement, rows)
                 # Writers take turns: what came after ``before`` is ours.
-                ours = connection.execute(_DIGESTS_SINCE, {"sequence": before}).all()
+                ours = connection.execute(DIGESTS_SINCE, {"sequence": before}).all()
         except BaseException as error:
             for told in together:
                 told.error = error
@@ -217,16 +185,16 @@ class FactStore:
             StoreError: it cannot be written (the disk is full, the file is gone, …) or read.
         """
         with self._writing() as connection:
-            connection.execute(sa.update(_probe).values(writes=_probe.c.writes + 1))
-            written = connection.scalar(sa.select(_probe.c.writes))
+            connection.execute(sa.update(PROBE).values(writes=PROBE.c.writes + 1))
+            written = connection.scalar(sa.select(PROBE.c.writes))
         with self._connection() as connection:
-            kept = connection.scalar(sa.select(_probe.c.writes))
+            kept = connection.scalar(sa.select(PROBE.c.writes))
         if written is None or kept is None or kept < written:
             raise StoreError(f"the store {self.name} does not keep what is written")
 
     def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
         """Facts with a number above ``sequence``, in the order of their numbers."""
-        wanted = _SINCE if limit is None else _SINCE.limit(limit)
+        wanted = SINCE if limit is None else SINCE.limit(limit)
         with self._connection() as connection:
             found = connection.execute(wanted, {"sequence": sequence})
             stored = [StoredFact(n, FactView(*words)) for n, *words in found]
@@ -242,7 +210,7 @@ class FactStore:
 
     def __len__(self) -> int:
         with self._connection() as connection:
-            return int(connection.scalar(sa.select(sa.func.count()).select_from(_facts)) or 0)
+            return int(connection.scalar(sa.select(sa.func.count()).select_from(FACTS)) or 0)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -256,7 +224,7 @@ class FactStore:
 
     @staticmethod
     def _last(connection: sa.Connection) -> int:
-        return int(connection.scalar(_LAST) or 0)
+        return int(connection.scalar(LAST) or 0)
 
     @contextmanager
     def _connection(self) -> Iterator[sa.Connection]:
@@ -310,14 +278,14 @@ class FactStore:
 
     def _make_tables(self) -> None:
         with self._writing() as connection:
-            if self._is_sqlite:
-                self._check_schema(connection)
-            _tables.create_all(connection)
-            version = connection.scalar(sa.select(sa.func.max(_schema.c.version)))
+            if self._is_sqlite and (fault := strange_schema(connection)):
+                raise StoreError(f"{self.name} is not a store of facts: {fault}; name another file")
+            TABLES.create_all(connection)
+            version = connection.scalar(sa.select(sa.func.max(SCHEMA.c.version)))
             if version is None:
-                connection.execute(sa.insert(_schema).values(version=VERSION))
-            if connection.scalar(sa.select(_probe.c.writes)) is None:
-                connection.execute(sa.insert(_probe).values(writes=0))
+                connection.execute(sa.insert(SCHEMA).values(version=VERSION))
+            if connection.scalar(sa.select(PROBE.c.writes)) is None:
+                connection.execute(sa.insert(PROBE).values(writes=0))
         if version not in (None, VERSION):
             self.close()
             raise StoreError(
@@ -330,18 +298,6 @@ class FactStore:
                 opened = os.stat(path)
                 self._file = path, opened.st_dev, opened.st_ino
 
-    def _check_schema(self, connection: sa.Connection) -> None:
-        """Refuse a file with more in it than our tables: a trigger or a view could do anything."""
-        for name, part in _schema_of(connection).items():
-            known = _own_schema().get(name)
-            own = part.kind in ("table", "index") and name.startswith("sqlite_")  # SQLite's
-            if part != known and not own:
-                what = "is not as we make it" if known else "is none of ours"
-                raise StoreError(
-                    f"{self.name} is not a store of facts: its {part.kind} {name[:80]!r} {what}; "
-                    "name another file"
-                )
-
     def _store_error(self, error: Exception) -> StoreError:
         """A database's error as one line that names the store and not its password."""
         cause = getattr(error, "orig", None) or error
@@ -349,29 +305,6 @@ class FactStore:
         if "not a database" in reason or "no such column" in reason:
             return StoreError(f"{self.name} is not a store of facts ({reason}); name another file")
         return StoreError(f"the store {self.name} does not answer: {reason}")
-
-
-class _Part(NamedTuple):
-    """A table, index, view or trigger of an SQLite file."""
-
-    kind: str
-    sql: str
-
-
-def _schema_of(connection: sa.Connection) -> dict[str, _Part]:
-    rows = connection.exec_driver_sql("SELECT name, type, sql FROM sqlite_master")
-    return {
-        str(name): _Part(str(kind), "".join(str(sql).split()).lower()) for name, kind, sql in rows
-    }
-
-
-@cache
-def _own_schema() -> dict[str, _Part]:
-    """What an SQLite file of ours holds."""
-    engine = sa.create_engine("sqlite://")
-    with engine.begin() as connection:
-        _tables.create_all(connection)
-        return _schema_of(connection)
 
 
 def _checked(fact: Sequence[str]) -> FactView:
