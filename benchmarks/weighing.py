@@ -15,8 +15,8 @@ from metatkgr.models.evidence.training import Examples, answer_loss
 
 __all__ = ["weighing"]
 
-_RELATIONS, _CANDIDATES, _COUNTING = 48, 400, 0.7
-"""As on WIKI: 70 % of the candidates count, and 70 % of the questions have weight."""
+_RELATIONS, _FEWEST, _MOST = 48, 60, 340
+"""As on WIKI: relations, and how many candidates a question has."""
 
 
 @benchmark("weigh")
@@ -38,31 +38,38 @@ def weighing(work: Workload) -> list[Measurement]:
     for gradient, reference in zip(ours, padded, strict=True):
         if not torch.allclose(gradient, reference, rtol=1e-3, atol=1e-5):
             raise AssertionError("the step and the one with padding disagree")
-    rows = int(examples.mask[examples.weight > 0].sum())
+    rows = len(examples.features)
     least = 6 * rows * settings.members * settings.hidden * len(FEATURES)
     note = (
-        f"{queries} questions, {_CANDIDATES} candidates, {len(FEATURES)} features, "
+        f"{queries} questions, {_FEWEST} to {_MOST} candidates, {len(FEATURES)} features, "
         f"{settings.members} members with {settings.hidden} hidden; gradients equal; floor: "
         f"{least / 1e9:.1f} billion operations"
     )
-    against = "the same with all candidates"
+    against = "the same with lists of equal length"
     return [Measurement("a step of weighing evidence", "s", fast, slow, against, note)]
 
 
 def _random_examples(queries: int, generator: torch.Generator) -> Examples:
-    shape = (queries, _CANDIDATES)
-    mask = torch.rand(shape, generator=generator) < _COUNTING
-    mask[:, 0] = True
+    """Lists of candidates of very different length, as real ones are."""
+    size = torch.randint(_FEWEST, _MOST + 1, (queries,), generator=generator)
+    start = torch.cat([size.new_zeros(1), size.cumsum(0)])
     return Examples(
-        torch.randn(*shape, len(FEATURES), generator=generator),
-        mask,
+        torch.randn(int(start[-1]), len(FEATURES), generator=generator),
+        start,
+        torch.randint(_FEWEST, (queries,), generator=generator),
         torch.randint(_RELATIONS, (queries,), generator=generator),
-        (torch.rand(queries, generator=generator) < _COUNTING).float(),
+        torch.rand(queries, generator=generator),
     )
 
 
 def _padded_loss(ranker: Ranker, examples: Examples) -> Tensor:
-    scores = ranker.member_logits(examples.features, examples.relation)
-    scores = scores.masked_fill(~examples.mask, torch.finfo(scores.dtype).min / 2)
-    each = -torch.log_softmax(scores, 2)[..., 0].sum(0)
-    return (each * examples.weight).sum() / examples.weight.sum().clamp(min=1e-6)
+    queries, place = len(examples.relation), torch.arange(_MOST)
+    there = place < examples.start.diff().unsqueeze(1)
+    features = torch.zeros(queries, _MOST, len(FEATURES))
+    features[there] = examples.features
+    relation = examples.relation.repeat_interleave(_MOST)
+    scores = ranker.member_logits(features.flatten(0, 1), relation).view(-1, queries, _MOST)
+    scores = scores.masked_fill(~there, torch.finfo(scores.dtype).min / 2)
+    answer = examples.answer.expand(len(scores), -1).unsqueeze(2)
+    each = -torch.log_softmax(scores, 2).gather(2, answer).squeeze(2).sum(0)
+    return (each * examples.weight).sum() / examples.weight.sum()

@@ -24,6 +24,7 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.explain import FactView, Forecast
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models.base import Model
+from metatkgr.models.common.listed import ListedScores
 from metatkgr.training.runs import load_run
 
 __all__ = ["Falls", "Query", "falls", "falls_of_model", "main", "new_entity_rows"]
@@ -107,6 +108,7 @@ def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], rank: i
         forecaster._engine.show(forecaster._graph.snapshot(), [find(query[0])])
         columns = (find(query[0]), facts.relations.id(query[1]), query[2])
         scores = forecaster.model.score(Queries(*(np.array([value]) for value in columns)))
+        scores = scores.dense() if isinstance(scores, ListedScores) else scores
         return float(torch.log_softmax(scores.double(), 1)[0, find(forecast.entity)])
 
     return falls(make, log_probability, facts, rows, rank)

@@ -9,14 +9,26 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from torch import Tensor
 
 from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import VisibleFacts
+from metatkgr.models.base import Model
+from metatkgr.models.common.listed import ListedScores
 
 Fact = tuple[int, int, int, int]
+
+
+def dense(model: Model[Any], queries: Queries) -> Tensor:
+    """(Q, E) scores of all entities, also where a model lists only some."""
+    scores = model.score(queries)
+    return scores.dense() if isinstance(scores, ListedScores) else scores
+
 
 SHARES = (Fraction(2, 5), Fraction(13, 20), Fraction(3, 4))
 META_TRAIN, META_VALIDATION, META_TEST = 1, 2, 3

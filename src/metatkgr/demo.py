@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
@@ -16,6 +15,7 @@ from metatkgr.forecasting.explain import FactView, Forecasts
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models import available, create
 from metatkgr.models.base import Model
+from metatkgr.models.common.listed import best_of
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.estimator import Estimator
 
@@ -107,7 +107,7 @@ def story_of(tellers: dict[str, Teller], top: int = 3) -> Story:
     forecasts = {}
     for name, teller in tellers.items():
         model = teller.model.prepare(tasks.visible).adapt(tasks.supports)
-        best = torch.argsort(model.score(query)[0], descending=True, stable=True)[:top]
+        best = best_of(model.score(query), top)[1][0]
         forecasts[name] = [label(int(x)) for x in best]
     own = tasks.supports.of(entity)
     support = [

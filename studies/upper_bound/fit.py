@@ -72,7 +72,10 @@ def fitted_weights(
     batches = _batches(chosen, settings.batch_size, generator)
     for step in range(1, marks[-1] + 1):
         batch = next(batches)
-        scores = ranker.member_logits(evidence.features[batch], evidence.relation[batch])
+        features = evidence.features[batch]
+        relation = evidence.relation[batch].repeat_interleave(features.shape[1])
+        scores = ranker.member_logits(features.flatten(0, 1), relation)
+        scores = scores.view(-1, *features.shape[:2])
         scores = scores.masked_fill(~evidence.mask[batch], torch.finfo(scores.dtype).min / 2)
         # Each query once: what it stands for counts where it is judged.
         loss = -torch.log_softmax(scores, 2)[..., 0].sum(0).mean()
@@ -106,7 +109,9 @@ def ranks_by(ranker: Ranker, evidence: NovelEvidence, rows: Rows, prior: float) 
     """(n,) rank of each answer; where it is no candidate, the one after all candidates."""
     ranks = []
     for part in torch.split(torch.from_numpy(rows).to(evidence.features.device), _AT_ONCE):
-        scores = ranker(evidence.features[part], evidence.relation[part], prior)
+        features = evidence.features[part]
+        relation = evidence.relation[part].repeat_interleave(features.shape[1])
+        scores = ranker(features.flatten(0, 1), relation, prior).view(features.shape[:2])
         ranks.append(_ranks(scores, evidence, part))
     return np.concatenate(ranks) if ranks else np.zeros(0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,14 @@ from torch import Tensor
 from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
+from metatkgr.data.visibility import Supports
 from metatkgr.evaluation.filters import TrueAnswers, true_answers
 from metatkgr.graph.history import novel_answers
+from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.pagerank import PageRank
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.reader import Candidates
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import relation_co_occurrence
 from metatkgr.training.loop import train
@@ -123,7 +128,6 @@ def read_evidence(
         model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
         model.evidence.transfer.copy_(relation_co_occurrence(problem.known))
     reader = model.prepare(tasks.visible).adapt(tasks.supports).reader_
-    history, pagerank = reader.history, reader.pagerank
     true = true_answers(tasks.facts, novel.queries, "static").to(device)
     seen_since = _first_seen(tasks, device)
     parts: list[tuple[Tensor, ...]] = []
@@ -135,19 +139,19 @@ def read_evidence(
             torch.from_numpy(np.ascontiguousarray(column)).to(device)
             for column in (queries.relation, queries.time, novel.answer[rows], queries.entity)
         )
-        candidates = reader.read(queries, model.similar(queries), answer)
+        candidates = _padded(reader.read(queries, model.similar(queries), answer), answer)
         row, dropped = _other_true(true, rows, answer)
         table = torch.zeros(len(queries), reader.entities, dtype=torch.bool, device=device)
         table[row, dropped] = True
         mask = candidates.mask & ~table.gather(1, candidates.entity)
         mask[:, 0] = True
-        reached = (candidates.entity == answer.unsqueeze(1)).sum(1) > 1
+        reached = candidates.covered
         parts.append((relation, candidates.features, mask, reached))
         table[torch.arange(len(queries), device=device), entity] = True
         pointed.append(
             _pointed(
-                pagerank.shares_within(queries, _WALKS),
-                history.slot_counts(queries) > 0,
+                _shares(reader.index, tasks.supports, entity, time),
+                _seen_in_slot(reader.index, relation, time),
                 table,
                 answer,
                 seen_since[answer] < time,
@@ -164,6 +168,52 @@ def read_evidence(
         reached,
         {kind: torch.cat([part[kind] for part in pointed]).cpu().numpy() for kind in POINTERS},
     )
+
+
+class _Padded(NamedTuple):
+    """C candidates of each of Q queries, the gold answer first."""
+
+    entity: Tensor
+    """(Q, C)."""
+    features: Tensor
+    """(Q, C, F)."""
+    mask: Tensor
+    """(Q, C) False for padding."""
+    covered: Tensor
+    """(Q,) whether the answer would be a candidate if one did not know it."""
+
+
+def _padded(candidates: Candidates, answer: Tensor) -> _Padded:
+    row, gold = candidates.query, candidates.entity == answer[candidates.query]
+    order = torch.argsort((~gold).long(), stable=True)
+    order = order[torch.argsort(row[order], stable=True)]
+    row = row[order]
+    place = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
+    shape = (len(answer), int(place.max()) + 1)
+    entity = torch.zeros(shape, dtype=torch.int64, device=row.device)
+    mask = torch.zeros(shape, dtype=torch.bool, device=row.device)
+    features = torch.zeros(*shape, candidates.features.shape[1], device=row.device)
+    entity[row, place], mask[row, place] = candidates.entity[order], True
+    features[row, place] = candidates.features[order]
+    return _Padded(entity, features, mask, candidates.covered[gold])
+
+
+def _shares(index: TemporalIndex, supports: Supports, entity: Tensor, time: Tensor) -> Tensor:
+    """(4, Q, E) shares of walks of so many steps as ``_WALKS`` says, none of them stopped."""
+    table = torch.zeros(len(_WALKS), len(entity), index.entities, device=index.device)
+    for number, steps in enumerate(_WALKS):
+        pagerank = PageRank(index.neighbours, supports, steps=steps, threshold=1e-12)
+        walks = pagerank.walks(entity, time)
+        table[number, walks.row, walks.entity] = walks.far
+    return table
+
+
+def _seen_in_slot(index: TemporalIndex, relation: Tensor, time: Tensor) -> Tensor:
+    """(Q, E) who was seen in the relation slots of queries before their time."""
+    rows = torch.arange(len(relation), device=index.device).repeat_interleave(index.entities)
+    entity = torch.arange(index.entities, device=index.device).repeat(len(relation))
+    count = index.slots.usage(entity, relation[rows], time[rows]).count
+    return count.view(len(relation), -1) > 0
 
 
 def _pointed(

@@ -26,6 +26,7 @@ from metatkgr.forecasting.calibrating import (
 from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Scored
 from metatkgr.models import create
 from metatkgr.models.base import Graded
+from references import dense
 
 
 @cache
@@ -106,7 +107,7 @@ def later(model: str) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
     assert isinstance(chosen, Graded)
     rows = np.arange(0, len(tasks.answers), 3)[:1500]
     asked = tasks.questions[tasks.answers.question[rows]]
-    values, grades = chosen.score(asked), chosen.grades(asked)
+    values, grades = dense(chosen, asked), chosen.grades(asked)
     place = torch.topk(values, 10, 1).indices
     stated, guessed = (
         every(one, values, grades).gather(1, place) for one in (fitted(model), Calibration("table"))

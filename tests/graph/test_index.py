@@ -118,7 +118,10 @@ def test_with_recent_facts_it_answers_as_an_index_built_anew(
         assert torch.equal(getattr(anew.by_time, name), getattr(grown.by_time, name))
     assert torch.equal(anew.first_seen, grown.first_seen)
     assert torch.equal(anew.last_step_of(entity, time), grown.last_step_of(entity, time))
-    assert torch.equal(anew.slots.counts(relation, time), grown.slots.counts(relation, time))
+    one, other = (index.slots.usage(entity, relation, time, (2.0,)) for index in (anew, grown))
+    assert torch.equal(one.count, other.count)
+    assert torch.equal(one.last, other.last)
+    assert torch.allclose(one.decayed[0], other.decayed[0])
     counted = (index.slots.facts_before(relation, time) for index in (anew, grown))
     assert torch.equal(*counted)
     for along in (relation, None):
@@ -168,10 +171,10 @@ def test_pairs_slots_and_single_facts_are_those_of_a_plain_search(
             found[e, x] = max(step, found.get((e, x), -1))
         assert found == {(s, o): max(t for a, b, t in past if (a, b) == (s, o)) for s, o, _ in past}
         counts = Counter(o for _, o, _ in past)
-        assert index.slots.counts(asked, time)[0].tolist() == [counts[x] for x in range(ENTITIES)]
-        tables = index.slots.tables(asked, time, (2.0,))
+        usage = index.slots.usage(entity, asked, time)
+        assert usage.count.tolist() == [counts[x] for x in range(ENTITIES)]
         last = [max((t for _, o, t in past if o == x), default=-1) for x in range(ENTITIES)]
-        assert tables.last[tables.row][0].tolist() == last
+        assert usage.last.tolist() == last
     for s, r, o, t in tuples(facts):
         assert index.happened(s, r, o, t)
         assert index.happened(s, r, o, t + 1) == ((s, r, o, t + 1) in set(tuples(facts)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.pagerank import PageRank, Transitions
+from metatkgr.graph.pagerank import PageRank
 from metatkgr.models import create
 from references import (
     ENTITIES,
@@ -36,16 +37,23 @@ def questions(tasks: Tasks) -> list[tuple[int, int, int]]:
 def test_shares_are_the_walkers(facts: Facts, visibility: str, shots: int) -> None:
     tasks = Tasks.build(facts, shots=shots, visibility=visibility)
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
-    walks = PageRank(
-        Transitions(TemporalIndex.of(tasks.visible).neighbours),
+    pagerank = PageRank(
+        TemporalIndex.of(tasks.visible).neighbours,
         tasks.supports,
         restart=0.2,
         steps=5,
+        threshold=1e-9,
     )
-    shares = walks.shares(tasks.questions)
+    asked = tasks.questions
+    walks = pagerank.walks(torch.from_numpy(asked.entity), torch.from_numpy(asked.time))
+    shares, near = torch.zeros(2, len(asked), ENTITIES)
+    shares[walks.row, walks.entity], near[walks.row, walks.entity] = walks.far, walks.near
     for row, (entity, _, time) in enumerate(questions(tasks)):
         expected = literal_shares(literal, entity, time, 0.2, 5)
         assert shares[row].tolist() == pytest.approx(expected, abs=1e-5)
+        short = literal_shares(literal, entity, time, 0.2, 3)
+        assert near[row].tolist() == pytest.approx(short, abs=1e-5)
+        assert float(walks.lost[row]) == pytest.approx(1 - sum(expected), abs=1e-5)
 
 
 @given(facts=graphs(), visibility=visibilities, shots=st.integers(1, 3))
@@ -55,7 +63,13 @@ def test_the_rule_orders_by_past_then_walk_then_frequency(
 ) -> None:
     tasks = Tasks.build(facts, shots=shots, visibility=visibility)
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
-    scores = create("pagerank").prepare(tasks.visible).adapt(tasks.supports).score(tasks.questions)
+    scores = (
+        create("pagerank")
+        .prepare(tasks.visible)
+        .adapt(tasks.supports)
+        .score(tasks.questions)
+        .dense()
+    )
     for row, (entity, relation, time) in enumerate(questions(tasks)):
         query = Query(entity, relation, time, answer=-1)
         parts = recurrency_parts(literal, query, ENTITIES, walks=False)

@@ -20,6 +20,7 @@ from references import (
     RELATIONS,
     LiteralProtocol,
     Query,
+    dense,
     graphs,
     recurrency_parts,
     tuples,
@@ -44,7 +45,7 @@ def test_a_rule_orders_candidates_like_its_definition(
 ) -> None:
     tasks = Tasks.build(facts, shots=shots, visibility=visibility)
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
-    scores = create(rule).prepare(tasks.visible).adapt(tasks.supports).score(tasks.questions)
+    scores = dense(create(rule).prepare(tasks.visible).adapt(tasks.supports), tasks.questions)
     assert scores.shape == (len(tasks.questions), ENTITIES)
     for row, (entity, relation, time) in enumerate(
         zip(
@@ -64,10 +65,10 @@ def test_a_rule_orders_candidates_like_its_definition(
 def test_walks_counted_in_small_blocks_are_the_same(facts: Facts) -> None:
     tasks = Tasks.build(facts, shots=1, visibility="streaming")
     model = create("paths").prepare(tasks.visible).adapt(tasks.supports)
-    whole = model.score(tasks.questions)
+    whole = dense(model, tasks.questions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "_LARGEST_EXPANSION", 3)
-        assert torch.equal(model.score(tasks.questions), whole)
+        assert torch.equal(dense(model, tasks.questions), whole)
 
 
 @pytest.mark.parametrize("rule", ["recurrency", "paths"])
@@ -78,7 +79,7 @@ def test_changing_or_removing_every_invisible_fact_changes_no_score(
 ) -> None:
     tasks = Tasks.build(facts, shots=shots, visibility=visibility)
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
-    scores = create(rule).prepare(tasks.visible).adapt(tasks.supports).score(tasks.questions)
+    scores = dense(create(rule).prepare(tasks.visible).adapt(tasks.supports), tasks.questions)
     generator = np.random.default_rng(seed)
     rows = tuples(facts)
     for number in range(min(len(tasks.questions), 8)):
@@ -89,7 +90,7 @@ def test_changing_or_removing_every_invisible_fact_changes_no_score(
         own = tasks.supports.of(entity)
         # only what is visible, and nothing else in the world
         alone = create(rule).prepare(VisibleFacts.of(facts.select(seen))).adapt(own)
-        assert torch.equal(alone.score(question)[0], scores[number])
+        assert torch.equal(dense(alone, question)[0], scores[number])
         # what is public but still to come, changed at random
         later = ~seen & (facts.time >= time)
         other = dataclasses.replace(
@@ -99,4 +100,4 @@ def test_changing_or_removing_every_invisible_fact_changes_no_score(
             object=np.where(later, generator.integers(0, ENTITIES, len(facts)), facts.object),
         )
         changed = create(rule).prepare(VisibleFacts.of(other.select(seen | later))).adapt(own)
-        assert torch.equal(changed.score(question)[0], scores[number])
+        assert torch.equal(dense(changed, question)[0], scores[number])

@@ -32,6 +32,8 @@ SUBSETS = ("all", "novel", "later")
 
 _CPU_SCORE_BYTES = 1 << 26
 _GPU_SCORE_BYTES = 1 << 30
+_LISTED_BYTES = 1 << 16
+"""What the scores of one query take, with all that is read for them, where only some are listed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +164,8 @@ def evaluate(
         answer = torch.from_numpy(tasks.answers.answer).to(device)
     budget = score_bytes or (_GPU_SCORE_BYTES if device.type == "cuda" else _CPU_SCORE_BYTES)
     # Scores are at most 8 bytes wide.
-    size = max(1, budget // (8 * len(tasks.facts.entities)))
+    each = _LISTED_BYTES if model.live else 8 * len(tasks.facts.entities)
+    size = max(1, budget // each)
     chunks: list[list[torch.Tensor]] = []
 
     def rank(begin: int, end: int) -> None:

@@ -18,6 +18,7 @@ from metatkgr.data.facts import IntArray
 from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.filters import TrueAnswers
 from metatkgr.graph.ragged import expand_ranges
+from metatkgr.models.common.listed import ListedScores, Scores
 
 __all__ = ["NonFiniteScoreError", "check_finite", "filtered_ranks", "unfiltered_counts"]
 
@@ -30,12 +31,14 @@ class NonFiniteScoreError(MetaTKGRError):
     """A model gave NaN or infinity; such a score has no rank."""
 
 
-def check_finite(scores: Tensor) -> None:
+def check_finite(scores: Scores) -> None:
     """Raise unless every score is a finite number.
 
     Args:
-        scores: (Q, E).
+        scores: (Q, E), or some.
     """
+    if isinstance(scores, ListedScores):
+        scores = scores.score.unsqueeze(0)
     if not scores.dtype.is_floating_point:
         return
     bad = ~torch.isfinite(scores)
@@ -47,17 +50,19 @@ def check_finite(scores: Tensor) -> None:
         )
 
 
-def unfiltered_counts(scores: Tensor, query: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
+def unfiltered_counts(scores: Scores, query: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
     """How many candidates score above an answer, and how many others exactly the same.
 
     Args:
-        scores: (Q, E).
+        scores: of Q queries.
         query: (A,) row of each answer's query.
         answer: (A,) entity id of each answer.
 
     Returns:
         better, equal: (A,) int64; the answer itself is not among its equals.
     """
+    if isinstance(scores, ListedScores):
+        return scores.counts(query, answer)
     if not scores.is_cuda:
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()  # numpy has no bfloat16; the order stays
@@ -117,8 +122,15 @@ def _counts_on_cpu(
     return better, equal
 
 
+def _scores_of(scores: Scores, query: Tensor, entity: Tensor) -> Tensor:
+    """(A,) scores of single candidates."""
+    if isinstance(scores, ListedScores):
+        return scores.of(query, entity)
+    return scores[query, entity]
+
+
 def filtered_ranks(
-    scores: Tensor, query: Tensor, answer: Tensor, filters: list[TrueAnswers]
+    scores: Scores, query: Tensor, answer: Tensor, filters: list[TrueAnswers]
 ) -> list[Tensor]:
     """Ranks of answers, one list of ranks for each filter.
 
@@ -126,7 +138,7 @@ def filtered_ranks(
     taken off, so a second filter costs next to nothing.
 
     Args:
-        scores: (Q, E), any real dtype, on any device.
+        scores: of Q queries, any real dtype, on any device.
         query: (A,) row of each answer's query.
         answer: (A,) entity ids.
         filters: what each filter drops, for the same Q queries.
@@ -136,12 +148,12 @@ def filtered_ranks(
     """
     check_finite(scores)
     better, equal = unfiltered_counts(scores, query, answer)
-    value = scores[query, answer]
+    value = _scores_of(scores, query, answer)
     ranks = []
     for true in filters:
         row, position = expand_ranges(true.start[query], true.stop[query])
         dropped = true.entity[position]
-        score = scores[query[row], dropped]
+        score = _scores_of(scores, query[row], dropped)
         other = dropped != answer[row]
         above = torch.zeros_like(better).index_add_(0, row, (other & (score > value[row])).long())
         level = torch.zeros_like(equal).index_add_(0, row, (other & (score == value[row])).long())

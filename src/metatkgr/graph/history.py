@@ -24,8 +24,8 @@ __all__ = ["Frontier", "History", "novel_answers"]
 
 _LARGEST_EXPANSION = 1 << 23
 """How many links a hop looks at in one go; bounds memory when walks meet a hub."""
-_SMALL_TABLE = 1 << 18
-"""Up to so many cells a table of counts is quicker than sorting."""
+_MOST_LINKS = 1 << 16
+"""How many links a hop looks at for one query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,19 +110,11 @@ class History:
         _, relation, time = self.columns(queries)
         return self.index.slots.facts_before(relation, time)
 
-    def slot_counts(self, queries: Queries) -> Tensor:
-        """How often each entity filled the query's relation slot before its time.
-
-        Own supports count like any other public fact: only once their time has passed.
-
-        Returns:
-            (Q, E) int64.
-        """
-        _, relation, time = self.columns(queries)
-        return self.index.slots.counts(relation, time)
-
     def hop(self, start: Frontier, relation: Tensor, time: Tensor) -> Frontier:
         """Take one step from every entity of a frontier along distinct public links.
+
+        A step of one query looks at some 65,000 links at most: beyond that, each entity of its
+        frontier follows an equal number of its links, those that began last.
 
         Args:
             start: where the walks of Q queries are.
@@ -132,8 +124,17 @@ class History:
         Returns:
             Where the walks are now; the counts of walks that meet are added.
         """
-        along, now = relation[start.query], time[start.query]
-        links = self.index.pairs.links_of(start.entity, along, now, _LARGEST_EXPANSION)
+        pairs, along, now = self.index.pairs, relation[start.query], time[start.query]
+        size = torch.bincount(start.query, minlength=len(relation))
+        total = torch.zeros_like(size).index_add_(0, start.query, pairs.count(start.entity, along))
+        cut = (total > _MOST_LINKS)[start.query]
+        whole, some = torch.nonzero(~cut).squeeze(1), torch.nonzero(cut).squeeze(1)
+        links = pairs.links_of(start.entity[whole], along[whole], now[whole], _LARGEST_EXPANSION)
+        links = [(whole[row], target) for row, target in links]
+        if len(some):
+            most = (_MOST_LINKS // size).clamp(min=1)[start.query[some]]
+            latest = pairs.latest_links(start.entity[some], along[some], now[some], most)
+            links.append((some[latest.row], latest.target))
         parts = [
             _gather([Frontier(start.query[row], target, start.count[row])], self.entities)
             for row, target in links
@@ -186,11 +187,6 @@ def _gather(parts: list[Frontier], entities: int) -> Frontier:
     else:
         query, entity, count = parts[0].query, parts[0].entity, parts[0].count
     cells = query * entities + entity
-    room = (int(query.max()) + 1) * entities if len(query) else 0
-    if 0 < room <= max(_SMALL_TABLE, 4 * len(cells)):
-        table = count.new_zeros(room).index_add_(0, cells, count)
-        cell = torch.nonzero(table).squeeze(1)
-        return Frontier(cell // entities, cell % entities, table[cell])
     cell, member = torch.unique(cells, return_inverse=True)
     total = torch.zeros_like(cell).scatter_add_(0, member, count)
     return Frontier(cell // entities, cell % entities, total)

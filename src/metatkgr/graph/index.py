@@ -237,9 +237,20 @@ class TemporalIndex:
         target, relation, time = columns
         return target, relation, time
 
-    def facts_of(self, entity: Tensor, time: Tensor) -> EntityFacts:
-        """The facts of each entity strictly before its time."""
-        return self._facts(entity, lambda order: (order.starts(entity), order.since(entity, time)))
+    def facts_of(self, entity: Tensor, time: Tensor, most: int | None = None) -> EntityFacts:
+        """The facts of each entity strictly before its time; of a hub's, the latest of a layer.
+
+        Args:
+            entity: (Q,) int64.
+            time: (Q,) int64.
+            most: how many of each entity are read from a layer; None: all.
+        """
+
+        def ranges(order: TimeOrder) -> tuple[Tensor, Tensor]:
+            low, high = order.starts(entity), order.since(entity, time)
+            return (low if most is None else torch.maximum(low, high - most)), high
+
+        return self._facts(entity, ranges)
 
     def first_facts(self, entity: Tensor, most: int) -> EntityFacts:
         """The first facts of each entity, oldest first, whenever they happened.

@@ -1,4 +1,4 @@
-r"""Personalised PageRank: where a random walk from an entity along visible links ends.
+r"""Personalised PageRank, read locally: where a random walk from an entity along links ends.
 
 A walker starts at e and at each step goes to a random one of the entities that the one it is at was
 linked to before t, whatever the relation. The share of a candidate x is
@@ -7,144 +7,150 @@ linked to before t, whatever the relation. The share of a candidate x is
 
 with the restart probability α, n steps, and the row-normalised matrix P_t of the distinct links
 strictly before t. From e itself the first step may also follow e's own support, whatever its time.
+
+Only the neighbourhood of e is looked at. After each step, walkers at an entity u go on if they are
+worth it: if each of u's d_u neighbours would be reached by more than a share ε of all walkers. The
+others stop there. So a step looks at less than 1 / ε links, whatever the size of the graph; a share
+is never too large, and too small by no more than what :attr:`Walks.lost` says of all shares
+together. What is given up are walks through hubs: they end nearly anywhere, with nearly equal
+shares, and tell little. (Left out, they make the ranks of novel answers better where there are many
+hubs, and no worse elsewhere.)
 """
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.neighbours import Neighbours
-from metatkgr.graph.ragged import expand_ranges
-from metatkgr.recent import Recent
+from metatkgr.graph.ragged import best_of_each, expand_ranges
 
-__all__ = ["PageRank", "Transitions"]
+__all__ = ["THRESHOLD", "PageRank", "Walks"]
 
-_CACHE_BYTES = 1 << 28
-"""Transition matrices that are kept, for as many moments as fit."""
+THRESHOLD = 3e-5
+"""ε, as meta-validation has chosen it."""
+_NEAR = 3
+"""Steps of the short walks."""
 
 
-class Transitions:
-    """P_t of each moment t, as sparse matrices; those that were used last are kept.
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """Where walks end: shares of the entities that are reached from each of W starts."""
 
-    Args:
-        neighbours: the distinct links between entities.
-    """
-
-    def __init__(self, neighbours: Neighbours) -> None:
-        self.entities, self.device = neighbours.entities, neighbours.device
-        # Each pair is there both ways, since the same step.
-        self._target, self._source, self._first = neighbours.pairs()
-        self._latest = int(self._first.max()) if len(self._first) else -1
-        size = 12 * max(len(self._first), 1) + 8 * self.entities
-        self.at = Recent(self._matrix, _CACHE_BYTES // size)
-        """Of a moment: (E, E) sparse, transposed P_t."""
-
-    def degrees(self, moment: int) -> Tensor:
-        """(E,) how many others each entity was linked to before a moment."""
-        target, _ = self._before(moment)
-        return torch.bincount(target, minlength=self.entities).float()
-
-    def _before(self, moment: int) -> tuple[Tensor, Tensor]:
-        """Targets and sources of the links before a moment."""
-        if moment > self._latest:
-            return self._target, self._source
-        there = self._first < moment
-        return self._target[there], self._source[there]
-
-    def _matrix(self, moment: int) -> Tensor:
-        target, source = self._before(moment)
-        degree = torch.bincount(source, minlength=self.entities)
-        start = torch.zeros(self.entities + 1, dtype=torch.int64, device=self.device)
-        start[1:] = torch.bincount(target, minlength=self.entities).cumsum(0)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse")
-            return torch.sparse_csr_tensor(
-                start,
-                source,
-                1.0 / degree[source].float(),
-                (self.entities, self.entities),
-                check_invariants=False,
-            )
+    row: Tensor
+    """(L,) which start, ascending."""
+    entity: Tensor
+    """(L,) ascending within a row; each pair once."""
+    far: Tensor
+    """(L,) float32 share of walks of any length."""
+    near: Tensor
+    """(L,) float32 share of walks of at most three steps."""
+    lost: Tensor
+    """(W,) share of walkers whose end is not known."""
 
 
 class PageRank:
-    """Walks of many (entity, time) pairs at once.
+    """Walks from many (entity, time) pairs at once.
 
     Args:
-        transitions: the matrices of the public facts.
+        neighbours: who is linked to whom by public facts, and since when.
         supports: the first facts of the new entities.
         restart: α, from 0 to 1.
         steps: n, how far a walk goes at most.
+        threshold: ε.
     """
 
     def __init__(
         self,
-        transitions: Transitions,
+        neighbours: Neighbours,
         supports: Supports,
         *,
         restart: float = 0.15,
         steps: int = 12,
+        threshold: float = THRESHOLD,
     ) -> None:
-        self.transitions = transitions
-        self.device, self.entities = transitions.device, transitions.entities
-        self.restart, self.steps = restart, steps
+        self.neighbours = neighbours
+        self.device, self.entities = neighbours.device, neighbours.entities
+        self.restart, self.steps, self.threshold = restart, steps, threshold
         self._own, self._other = (
             torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
             for column in (supports.entity, supports.other)
         )
 
-    def shares(self, queries: Queries) -> Tensor:
-        """(Q, E) PageRank of the walks from each query entity at the query's time."""
-        return self.shares_within(queries, (self.steps,))[0]
-
-    def shares_within(self, queries: Queries, lengths: tuple[int, ...]) -> Tensor:
-        """The same for walks of at most so many steps each, in one go.
+    def walks(self, entity: Tensor, time: Tensor) -> Walks:
+        """PageRank of the walks from each entity over links before its time.
 
         Args:
-            queries: Q queries.
-            lengths: ascending numbers of steps, the last at most ``steps``.
-
-        Returns:
-            (lengths, Q, E) shares.
+            entity: (W,) int64.
+            time: (W,) int64.
         """
-        shape = (len(lengths), len(queries), self.entities)
-        shares = torch.zeros(shape, device=self.device)
-        for moment in np.unique(queries.time):
-            rows = np.flatnonzero(queries.time == moment)
-            entity, member = np.unique(queries.entity[rows], return_inverse=True)
-            walks = self._walk(torch.from_numpy(entity).to(self.device), int(moment), lengths)
-            row = torch.from_numpy(rows).to(self.device)
-            shares[:, row] = walks[:, torch.from_numpy(member).to(self.device)]
-        return shares
+        start = torch.arange(len(entity), device=self.device) * self.entities + entity
+        cells, masses = [start], [torch.full_like(start, self.restart, dtype=torch.float64)]
+        near = [torch.ones_like(start, dtype=torch.bool)]
+        cell, mass = self._first_step(entity, time)
+        for number in range(1, self.steps + 1):
+            cells.append(cell)
+            masses.append(self.restart * mass)
+            near.append(torch.full_like(cell, number <= _NEAR, dtype=torch.bool))
+            if number == self.steps or not len(cell):
+                break
+            cell, mass = self._step(cell, mass, time)
+        cell, member = torch.unique(torch.cat(cells), return_inverse=True)
+        share, short = torch.cat(masses), torch.cat(near)
+        far = share.new_zeros(len(cell)).index_add_(0, member, share)
+        close = share.new_zeros(len(cell)).index_add_(0, member, share * short)
+        row = cell // self.entities
+        known = share.new_zeros(len(entity)).index_add_(0, row, far)
+        lost = (1 - known).clamp(min=0)
+        return Walks(row, cell % self.entities, far.float(), close.float(), lost.float())
 
-    def _walk(self, entity: Tensor, moment: int, lengths: tuple[int, ...]) -> Tensor:
-        """(lengths, U, E) of distinct entities at one moment."""
-        step = self.transitions.at(moment)
-        at = torch.zeros(self.entities, len(entity), device=self.device)
-        column = torch.arange(len(entity), device=self.device)
-        at[entity, column] = 1.0
-        total = self.restart * at
-        keep = 1 - self.restart
-        shares = []
-        for number in range(1, lengths[-1] + 1):
-            at = self._first_step(step @ at, entity, column) if number == 1 else step @ at
-            at = keep * at
-            total = total + self.restart * at
-            if number in lengths:
-                shares.append(total.T)
-        return torch.stack(shares)
+    def reached(self, entity: Tensor, time: Tensor, most: int) -> Walks:
+        """The walks of queries, with the ``most`` entities of each that are reached most often.
 
-    def _first_step(self, public: Tensor, entity: Tensor, column: Tensor) -> Tensor:
-        """Where the first step leads: to public neighbours and to those of the own support."""
+        Walks from one entity at one time are walked once.
+
+        Args:
+            entity: (Q,) int64.
+            time: (Q,) int64.
+            most: how many of each row are kept.
+        """
+        room = int(time.max()) + 1 if len(time) else 1
+        start, member = torch.unique(entity * room + time, return_inverse=True)
+        walks = self.walks(start // room, start % room)
+        kept = best_of_each(most, walks.row, walks.far)
+        row = walks.row[kept]
+        low, high = (torch.searchsorted(row, member, right=right) for right in (False, True))
+        row, position = expand_ranges(low, high)
+        position = kept[position]
+        return Walks(
+            row, walks.entity[position], walks.far[position], walks.near[position],
+            walks.lost[member],
+        )  # fmt: skip
+
+    def _first_step(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Cells and masses after one step: to public neighbours and to those of the own support."""
+        row, target = self.neighbours.expand(entity, time)
         low = torch.searchsorted(self._own, entity)
-        high = torch.searchsorted(self._own, entity, right=True)
-        walk, row = expand_ranges(low, high)
-        reached = public > 0
-        reached[self._other[row], column[walk]] = True
-        return reached / reached.sum(0).clamp(min=1)
+        own, position = expand_ranges(low, torch.searchsorted(self._own, entity, right=True))
+        cell = torch.cat(
+            [row * self.entities + target, own * self.entities + self._other[position]]
+        )
+        cell = torch.unique(cell)
+        row = cell // self.entities
+        reached = torch.bincount(row, minlength=len(entity)).double()
+        return cell, (1 - self.restart) / reached[row]
+
+    def _step(self, cell: Tensor, mass: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """One more step of those walkers that are worth it."""
+        row, entity = cell // self.entities, cell % self.entities
+        degree = self.neighbours.degree(entity, time[row])
+        each = (1 - self.restart) * mass / degree.clamp(min=1)
+        go_on = torch.nonzero((mass > self.threshold * degree) & (degree > 0)).squeeze(1)
+        row, each = row[go_on], each[go_on]
+        walker, target = self.neighbours.expand(entity[go_on], time[row])
+        cell, member = torch.unique(row[walker] * self.entities + target, return_inverse=True)
+        return cell, each.new_zeros(len(cell)).index_add_(0, member, each[walker])

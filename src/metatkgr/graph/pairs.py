@@ -220,7 +220,7 @@ class PairTimes:
         return narrow(order), first
 
     def latest(
-        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
+        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int | Tensor
     ) -> tuple[Tensor, Tensor]:
         """Of each entity, the links (by r, or by any relation) that began last before a time.
 
@@ -382,8 +382,13 @@ class Pairs:
                 parts.append((row, target))
         return parts
 
+    def count(self, entity: Tensor, relation: Tensor) -> Tensor:
+        """(N,) how many links entities have by a relation at any time; of two layers, in both."""
+        ranges = [pairs.of_slot(entity, relation) for pairs in self._layers]
+        return sum((high - low for low, high in ranges), start=torch.zeros_like(entity))
+
     def latest_links(
-        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int
+        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int | Tensor
     ) -> LatestLinks:
         """The distinct links of entities that began last before a time.
 
@@ -391,7 +396,7 @@ class Pairs:
             entity: (N,) where walks are.
             relation: (N,) what they follow; None: any.
             time: (N,) only facts before it are seen.
-            most: how many links of each.
+            most: how many links of each; one number, or (N,).
         """
         parts = []
         for pairs, began_in_other in self._began:
@@ -436,8 +441,9 @@ class Pairs:
         return parts
 
 
-def last_of_each(most: int, row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+def last_of_each(most: int | Tensor, row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     """Columns without all but the last few of each row; ``row`` is ascending."""
     position = torch.arange(len(row), device=row.device)
+    most = most[row] if isinstance(most, Tensor) else most
     kept = torch.searchsorted(row, row, right=True) - position <= most
     return tuple(column[kept] for column in (row, *others))

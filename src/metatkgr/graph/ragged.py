@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metatkgr.data.orders import pack
 
-__all__ = ["bisect_ranges", "blocks_by_size", "expand_ranges", "pack"]
+__all__ = ["best_of_each", "bisect_ranges", "blocks_by_size", "expand_ranges", "pack"]
 
 
 def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,6 +30,20 @@ def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
     return row, position
 
 
+def best_of_each(most: int, row: Tensor, value: Tensor) -> Tensor:
+    """(L,) positions of the largest values of each row, at most so many; ascending positions.
+
+    Args:
+        most: how many of a row.
+        row: (N,) ascending.
+        value: (N,); of equal ones the first are taken.
+    """
+    order = torch.argsort(value, descending=True, stable=True)
+    order = order[torch.argsort(row[order], stable=True)]
+    place = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
+    return torch.sort(order[place < most]).values
+
+
 def bisect_ranges(
     values: Tensor, start: Tensor, stop: Tensor, bound: Tensor, order: Tensor | None = None
 ) -> Tensor:
@@ -48,6 +62,17 @@ def bisect_ranges(
     Returns:
         (Q,) positions, ``stop`` where all are smaller.
     """
+    if not len(values):
+        return stop
+    last = (stop - 1).clamp(0, len(values) - 1)
+    last = values[last if order is None else order[last].long()]
+    open_ = torch.nonzero((last >= bound) & (stop > start)).squeeze(1)
+    if len(open_) < len(start):
+        # Queries about today are the rule: all of a range is before them.
+        if not len(open_):
+            return stop
+        rest = bisect_ranges(values, start[open_], stop[open_], bound[open_], order)
+        return stop.index_copy(0, open_, rest)
     rounds = int((stop - start).max()).bit_length() if len(start) else 0
     if len(start) <= 4 * rounds and not values.is_cuda:
         # A few are quicker one by one: a round costs five kernels, however few ranges there are.

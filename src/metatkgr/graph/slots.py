@@ -18,27 +18,10 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.links import StoredLinks
 from metatkgr.data.orders import by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
-from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
-__all__ = ["SlotOrder", "SlotTables", "Slots"]
-
-_LARGEST_EXPANSION = 1 << 22
-"""How many facts are looked at in one go; bounds memory."""
-
-
-@dataclass(frozen=True, eq=False)
-class SlotTables:
-    """How each entity has filled relation slots, for G distinct (relation, time) pairs."""
-
-    count: Tensor
-    """(G, E) how often."""
-    decayed: list[Tensor]
-    """(G, E) each: the same, a fact τ steps old counting 1/e, for each τ."""
-    last: Tensor
-    """(G, E) the last step; -1: never."""
-    row: Tensor
-    """(Q,) which of the G is a query's."""
+__all__ = ["SlotOrder", "Slots"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +73,6 @@ class SlotOrder:
         """(L,) who filled the far slot of a directed relation, in facts by their positions."""
         object_, subject = self.object[position], self.subject[position]
         return torch.where(relation < self.relations, object_, subject).long()
-
-    def fillers(self, relation: int, low: int, high: int) -> Tensor:
-        """The same for a range of facts of one directed relation."""
-        ends = self.object if relation < self.relations else self.subject
-        return ends[low:high].long()
 
 
 class Slots:
@@ -225,60 +203,3 @@ class Slots:
             low, high = slots.before(relation, time)
             count += high - low
         return count
-
-    def counts(self, relation: Tensor, time: Tensor) -> Tensor:
-        """(Q, E) how often each entity filled the far slot of a relation before a time."""
-        key, row = torch.unique(relation * self.steps + self._within(time), return_inverse=True)
-        relation, time = key // self.steps, key % self.steps
-        counts = torch.zeros(len(key), self.entities, dtype=torch.int64, device=self.device)
-        for slots in self._layers:
-            start, stop = slots.before(relation, time)
-            # A time continues where the previous one of the same relation ended.
-            same = relation[1:] == relation[:-1]
-            start[1:] = torch.where(same, stop[:-1], start[1:])
-            if len(key) == 1:
-                # The fillers of one slot before one time lie side by side.
-                ends = slots.fillers(int(relation[0]), int(start[0]), int(stop[0]))
-                counts[0] += torch.bincount(ends, minlength=self.entities)
-                continue
-            group, position = expand_ranges(start, stop)
-            cell = group * self.entities + slots.filler(relation[group], position)
-            counts.view(-1).add_(torch.bincount(cell, minlength=counts.numel()))
-        for run in torch.unique_consecutive(relation, return_counts=True)[1].cumsum(0).tolist():
-            begin = int(torch.searchsorted(relation, relation[run - 1]))
-            if run - begin > 1:
-                torch.cumsum(counts[begin:run], 0, out=counts[begin:run])
-        return counts if len(row) == 1 else counts[row]
-
-    def tables(self, relation: Tensor, time: Tensor, decays: tuple[float, ...]) -> SlotTables:
-        """Counts, decayed counts and last steps of every entity in each query's slot.
-
-        Args:
-            relation: (Q,) directed.
-            time: (Q,).
-            decays: τ of each decayed count.
-        """
-        moment, row = torch.unique(torch.stack([relation, time], 1), dim=0, return_inverse=True)
-        relation, now = moment[:, 0].contiguous(), moment[:, 1].contiguous()
-        shape = (len(moment), self.entities)
-        count = torch.zeros(shape, device=self.device)
-        # In double precision, so that the order in which facts are added does not show.
-        decayed = [torch.zeros(shape, dtype=torch.float64, device=self.device) for _ in decays]
-        last = torch.full(shape, -1, device=self.device)
-        for slots in self._layers:
-            start, stop = slots.before(relation, now)
-            for rows in blocks_by_size(stop - start, _LARGEST_EXPANSION):
-                group, position = expand_ranges(start[rows], stop[rows])
-                group = group + rows.start
-                when = slots.time[position].long()
-                age = (now[group] - when).float()
-                cell = group * self.entities + slots.filler(relation[group], position)
-                count.view(-1).scatter_add_(0, cell, torch.ones_like(age))
-                for table, decay in zip(decayed, decays, strict=True):
-                    table.view(-1).scatter_add_(0, cell, (-age / decay).exp().double())
-                last.view(-1).scatter_reduce_(0, cell, when, "amax")
-        return SlotTables(count, [table.float() for table in decayed], last, row)
-
-    def _within(self, time: Tensor) -> Tensor:
-        """Times, clamped to those that the index can tell apart."""
-        return time.clamp(0, self.steps - 1)

@@ -24,6 +24,7 @@ from torch import Tensor
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import UnknownNameError
+from metatkgr.models.common.listed import Scores
 from metatkgr.settings import NoSettings, parse_settings
 
 __all__ = [
@@ -59,8 +60,9 @@ class Model(ABC, Generic[SettingsT]):
     """What a search may vary, by the name of the setting: ``(low, high, "log")`` or ``(low, high,
     "linear")`` is a range, any other tuple lists the choices. Empty: nothing is worth a search."""
     live: ClassVar[bool] = False
-    """Whether ``prepare`` and ``adapt`` are so quick that a live forecaster calls them for each
-    query, adapting to the query entity alone; others are prepared when a fact has arrived, and
+    """Whether the model reads only what is near a query. ``score`` then gives ``ListedScores``;
+    ``prepare`` and ``adapt`` are so quick that a live forecaster calls them for each query,
+    adapting to the query entity alone. Other models are prepared when a fact has arrived, and
     adapted to all new entities at once."""
     needs_law: ClassVar[bool] = False
     """Whether the model can only be used on a simulated graph, whose law is known."""
@@ -85,11 +87,12 @@ class Model(ABC, Generic[SettingsT]):
         """Take in the first facts of the new entities; replaces earlier supports; returns self."""
 
     @abstractmethod
-    def score(self, queries: Queries) -> Tensor:
+    def score(self, queries: Queries) -> Scores:
         """Score every entity as the answer to every query.
 
         Returns:
-            (Q, E) tensor on ``self.device``, higher is likelier, finite; any real dtype.
+            (Q, E) tensor on ``self.device``, higher is likelier, finite; any real dtype. Or
+            :class:`ListedScores`, which say the same of all entities without a table of them.
         """
 
 

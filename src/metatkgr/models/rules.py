@@ -6,7 +6,8 @@ All rank the candidates x of a query (e, r, ?, t) lexicographically, by visible 
 2. the last step at which they were linked at all;
 3. ``paths``: the number of walks  e -r-> y <-r- z -r-> x  over the distinct visible links of r,
    which is row e of :math:`M M^\top M` for the binary link matrix M of r;
-   ``pagerank``: x's share of personalised PageRank from e, if x ever filled this slot of r;
+   ``pagerank``: x's share of personalised PageRank from e, if x ever filled this slot of r, and a
+   hundredth of the share that is not known, divided among the fillers of the slot by their facts;
    ``recurrency``: nothing;
 4. how many facts before t had x in this slot of r.
 
@@ -16,7 +17,7 @@ What never happened counts below everything that did.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -25,16 +26,23 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.pagerank import PageRank, Transitions
+from metatkgr.graph.pagerank import THRESHOLD, PageRank
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.models.base import Explains, Explanation, Graded, Model, register
 from metatkgr.models.common.explanations import rule_reasons
+from metatkgr.models.common.listed import ListedScores
 from metatkgr.settings import NoSettings, Range, Sample, Settings
 
 __all__ = ["PageRankRule", "PageRankSettings", "Paths", "Recurrency"]
 
-_TIE = 2.0**-30
-"""What frequency may add at most: less than a share that matters, more than a rounding error."""
+_REACHED = 512
+"""Candidates by PageRank, the nearest; so many that filled the slot or not."""
+_UNKNOWN = 0.01
+"""What part of the unknown share is given to who filled the slot; chosen on meta-validation."""
+_LEAST = 1e-15
+"""What a fact counts at least, so that frequency decides between those that no walk reaches."""
+_MOST_NEAR = 0.9
+"""Walks alone never outweigh a contact."""
 
 
 @register
@@ -58,23 +66,26 @@ class Recurrency(Model[NoSettings], Graded, Explains):
         self._scored: tuple[Queries | None, _Digits] = (None, _Digits.none())
         return self
 
-    def score(self, queries: Queries) -> Tensor:
-        """(Q, E) int64 scores, exact; comparable within a query."""
-        scores = self.history_.slot_counts(queries)
-        contacts = self.history_.last_contacts(queries)
+    def score(self, queries: Queries) -> ListedScores:
+        """Whole numbers, exact; comparable within a query."""
+        history = self.history_
+        contacts = history.last_contacts(queries)
         digits = self._digits(queries, contacts)
-        for evidence, shift in (
-            (contacts, digits.contact),
-            (self.history_.last_links(queries), digits.link),
-        ):
-            rows = evidence.query
-            scores[rows, evidence.candidate] += (evidence.step + 1) << shift[rows]
-        self._add_walks(scores, queries, digits)
+        parts = [
+            _Part(part.query, part.candidate, (part.step + 1) << shift[part.query])
+            for part, shift in (
+                (contacts, digits.contact),
+                (history.last_links(queries), digits.link),
+            )
+        ]
+        parts += self._walk_part(queries, digits)
         self._scored = queries, digits
-        return scores
+        one = torch.ones_like(digits.link)
+        return _listed(history, queries, parts, torch.zeros_like(one), one)
 
-    def _add_walks(self, scores: Tensor, queries: Queries, digits: _Digits) -> None:
+    def _walk_part(self, queries: Queries, digits: _Digits) -> list[_Part]:
         """The part between contact and frequency; this rule has none."""
+        return []
 
     def grades(self, queries: Queries) -> Tensor:
         """(Q, 12) scores at which better evidence begins.
@@ -156,12 +167,12 @@ class Paths(Recurrency):
     name = "paths"
     _walks = True
 
-    def _add_walks(self, scores: Tensor, queries: Queries, digits: _Digits) -> None:
-        """Add walk counts; those beyond the room in the score count as equal."""
+    def _walk_part(self, queries: Queries, digits: _Digits) -> list[_Part]:
+        """Walk counts; those beyond the room in the score count as equal."""
         walks = self.history_.walks(queries)
         shift = digits.frequency[walks.query]
         room = (1 << (digits.contact[walks.query] - shift)) - 1
-        scores[walks.query, walks.entity] += torch.minimum(walks.count, room) << shift
+        return [_Part(walks.query, walks.entity, torch.minimum(walks.count, room) << shift)]
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,8 @@ class PageRankSettings(Settings):
     """Probability that the walk starts again at each step."""
     steps: Sample = 12
     """Steps of the walk."""
+    threshold: Annotated[float, Range(above=0, below=1)] = THRESHOLD
+    """Walkers stop where they would reach each neighbour with a smaller share than this."""
 
 
 @register
@@ -180,32 +193,81 @@ class PageRankRule(Model[PageRankSettings]):
 
     name = "pagerank"
     settings_type = PageRankSettings
+    live = True
 
     def prepare(self, visible: VisibleFacts) -> Self:
-        """Index the public facts."""
+        """Take the public facts; they are indexed when they are first read."""
         self.index_ = TemporalIndex.of(visible, device=self.device)
-        self.transitions_ = Transitions(self.index_.neighbours)
         return self
 
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports beside the public facts."""
-        restart, steps = self.settings.restart, self.settings.steps
+        settings = self.settings
         self.history_ = History(self.index_, supports)
-        self.pagerank_ = PageRank(self.transitions_, supports, restart=restart, steps=steps)
+        self.pagerank_ = PageRank(
+            self.index_.neighbours,
+            supports,
+            restart=settings.restart,
+            steps=settings.steps,
+            threshold=settings.threshold,
+        )
         return self
 
-    def score(self, queries: Queries) -> Tensor:
-        """(Q, E) float64 scores: whole numbers for the past, the fraction for the walk."""
-        counts = self.history_.slot_counts(queries)
-        frequency = counts / self.history_.facts_before(queries).clamp(min=1).unsqueeze(1).double()
-        near = self.pagerank_.shares(queries).double() * (counts > 0)
-        scores = near.clamp(max=1 - 2 * _TIE) + _TIE * frequency
-        contacts = self.history_.last_contacts(queries)
-        time = torch.from_numpy(queries.time).to(self.device)
+    def score(self, queries: Queries) -> ListedScores:
+        """Whole numbers for the past, the fraction for the walk, in float64."""
+        history = self.history_
+        entity, relation, time = history.columns(queries)
+        reached = self.pagerank_.reached(entity, time, _REACHED)
+        facts = history.facts_before(queries).clamp(min=1)
+        unknown = (_UNKNOWN * reached.lost.double() / facts).clamp(min=_LEAST)
+        usage = self.index_.slots.usage(reached.entity, relation[reached.row], time[reached.row])
+        filled = usage.count > 0
+        row = reached.row[filled]
+        near = reached.far[filled].double().clamp(max=_MOST_NEAR)
+        contacts, links = history.last_contacts(queries), history.last_links(queries)
         # A last link outweighs any last contact; both count from what this query can see.
         latest = time.scatter_reduce(0, contacts.query, contacts.step, "amax") + 2
-        scores[contacts.query, contacts.candidate] += contacts.step + 1
-        links = self.history_.last_links(queries)
         weight = latest[links.query] * (links.step + 1)
-        scores[links.query, links.candidate] += weight
-        return scores
+        parts = [
+            _Part(row, reached.entity[filled], near),
+            _Part(contacts.query, contacts.candidate, (contacts.step + 1).double()),
+            _Part(links.query, links.candidate, weight.double()),
+        ]
+        return _listed(history, queries, parts, torch.zeros_like(unknown), unknown)
+
+
+class _Part(NamedTuple):
+    """What some candidates score for one reason."""
+
+    query: Tensor
+    """(L,)."""
+    entity: Tensor
+    """(L,) a (query, entity) pair occurs once."""
+    score: Tensor
+    """(L,)."""
+
+
+def _listed(
+    history: History, queries: Queries, parts: list[_Part], offset: Tensor, slope: Tensor
+) -> ListedScores:
+    """The sum of parts and of what everybody scores for filling the slot."""
+    _, relation, time = history.columns(queries)
+    cells = [part.query * history.entities + part.entity for part in parts]
+    cell = torch.unique(torch.cat(cells))
+    query, entity = cell // history.entities, cell % history.entities
+    slots = history.index.slots
+    count = slots.usage(entity, relation[query], time[query]).count
+    score = offset[query] + slope[query] * count
+    for one, part in zip(cells, parts, strict=True):
+        score.index_add_(0, torch.searchsorted(cell, one), part.score)
+    return ListedScores(
+        query,
+        entity,
+        score,
+        slots=slots,
+        relation=relation,
+        time=time,
+        entities=history.entities,
+        offset=offset,
+        slope=slope,
+    )

@@ -15,6 +15,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.models.base import Model
+from metatkgr.models.common.listed import Scores
 from metatkgr.models.common.scores import new_entity_rows
 
 __all__ = [
@@ -166,7 +167,7 @@ class TrainableModel(nn.Module, Model[SettingsT]):
         )
         return entity, relation, time
 
-    def forward(self, queries: Queries) -> Tensor:
+    def forward(self, queries: Queries) -> Scores:
         """See ``score``."""
         return self.score(queries)
 

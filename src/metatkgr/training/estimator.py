@@ -12,8 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from torch import Tensor
-
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Shots
 from metatkgr.data.problem import Problem
@@ -22,6 +20,7 @@ from metatkgr.data.visibility import Visibility
 from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_text
+from metatkgr.models.common.listed import Scores
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.distributed import current_part, evaluate_together, processes
 from metatkgr.training.loop import train
@@ -285,11 +284,12 @@ class Estimator:
         self._prepared = None
         return evaluate(self.model_, tasks)
 
-    def score(self, queries: Queries, *, split: str = "meta-test") -> Tensor:
+    def score(self, queries: Queries, *, split: str = "meta-test") -> Scores:
         """Score every entity as the answer to queries about the new entities of a split.
 
         Returns:
-            (Q, E) scores on the model's device, higher is likelier.
+            (Q, E) scores on the model's device, higher is likelier; of a model that reads only
+            what is near a query, :class:`ListedScores`.
         """
         self._check_fitted()
         if self._prepared != split:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+import torch
 
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
@@ -52,7 +53,12 @@ class Frequency(Model[NoSettings]):
         return self
 
     def score(self, queries: Queries):  # type: ignore[no-untyped-def]
-        return self.history.slot_counts(queries).float()
+        _, relation, time = self.history.columns(queries)
+        shape = (len(queries), self.index.entities)
+        row = torch.arange(shape[0]).repeat_interleave(shape[1])
+        entity = torch.arange(shape[1]).repeat(shape[0])
+        usage = self.index.slots.usage(entity, relation[row], time[row])
+        return usage.count.view(shape).float()
 
 
 @cache

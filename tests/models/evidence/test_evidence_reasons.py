@@ -14,6 +14,7 @@ from metatkgr.data.world import simulate
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.training.loop import train
+from references import dense
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def learned() -> tuple[EvidenceModel, Tasks]:
 
 
 def top(model: EvidenceModel, asked: Queries, place: int) -> torch.Tensor:
-    return model.score(asked).argsort(1, descending=True)[:, place]
+    return dense(model, asked).argsort(1, descending=True)[:, place]
 
 
 def test_reasons_are_visible_and_in_order(learned: tuple[EvidenceModel, Tasks]) -> None:
@@ -158,5 +159,5 @@ def without(model: EvidenceModel, tasks: Tasks, removed: set[tuple[int, ...]]) -
 
 
 def rank_of(model: EvidenceModel, asked: Queries, answer: int) -> float:
-    scores = model.score(asked)[0]
+    scores = dense(model, asked)[0]
     return float((scores > scores[answer]).sum()) + float((scores == scores[answer]).sum()) / 2

@@ -19,6 +19,7 @@ from metatkgr.models.evidence.ranker import MOST_AGE, REPEAT_BOOST
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.settings import parse_settings
 from metatkgr.training.loop import train
+from references import dense
 
 
 def world() -> Facts:
@@ -32,7 +33,7 @@ def test_a_grade_is_a_share_of_what_competes(repeats_first: bool) -> None:
     model.build(len(tasks.facts.entities), len(tasks.facts.relations), torch.Generator())
     model.prepare(tasks.visible).adapt(tasks.supports)
     asked = tasks.questions[np.arange(0, len(tasks.questions), 5)]
-    scores = model.score(asked)
+    scores = dense(model, asked)
     grades = model.grades(asked)
     assert grades.dtype == scores.dtype
     assert grades.shape == (len(asked), sum(model.grade_kinds))
@@ -72,7 +73,7 @@ def test_probabilities_are_fitted_and_judged_on_later_entities() -> None:
     assert found["fitted"]["method"] == "table"
     tasks = Tasks.build(facts, visibility="streaming")
     assert found["meta-test"]["queries"] == len(tasks.answers)
-    scores = model.prepare(tasks.visible).adapt(tasks.supports).score(tasks.questions)
+    scores = dense(model.prepare(tasks.visible).adapt(tasks.supports), tasks.questions)
     first = scores.argmax(1)[torch.from_numpy(tasks.answers.question)]
     right = (first == torch.from_numpy(tasks.answers.answer)).double().mean()
     assert found["meta-test"]["correct"] == pytest.approx(float(right))

@@ -21,7 +21,7 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.graph.layer import LinkLayer
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
-from references import ENTITIES, RELATIONS, graphs
+from references import ENTITIES, RELATIONS, dense, graphs
 
 GUESS = Calibration("softmax")
 
@@ -58,7 +58,7 @@ def test_observing_equals_preparing_with_all_facts(
     supports = supports_of(facts, shots)
     times = [0, int(facts.time[len(facts) // 2]), facts.steps, facts.steps + 9]
     questions = questions_at(times, every=5)
-    wanted = model.prepare(VisibleFacts.of(facts)).adapt(supports).score(questions)
+    wanted = dense(model.prepare(VisibleFacts.of(facts)).adapt(supports), questions)
     # Who has a number from `known` on came later; of the others some facts did.
     late = np.array(draw.draw(st.lists(st.booleans(), min_size=len(facts), max_size=len(facts))))
     late |= np.maximum(facts.subject, facts.object) >= known
@@ -66,9 +66,10 @@ def test_observing_equals_preparing_with_all_facts(
     begun = VisibleFacts.of(first)
     if draw.draw(st.booleans()):
         some = facts.select(late & (np.arange(len(facts)) % 2 == 0))
-        other.prepare(begun.grown(some)).adapt(supports).score(questions)
+        dense(other.prepare(begun.grown(some)).adapt(supports), questions)
     other.prepare(begun.grown(facts.select(late)))
-    assert torch.equal(other.adapt(supports).score(questions), wanted)
+    # Counts that fade are added up layer by layer, which rounds differently.
+    torch.testing.assert_close(dense(other.adapt(supports), questions), wanted)
     asked = questions[np.arange(0, len(questions), 9)]
     answer = torch.from_numpy(asked.entity[::-1].copy())
     assert other.reasons(asked, answer) == model.reasons(asked, answer)

@@ -20,7 +20,7 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.evidence.features import FEATURES, KINDS, columns_of
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.ranker import Ranker, boost_repeats, initial_weights
-from metatkgr.models.evidence.reader import PublicFacts, Reader
+from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import (
     Examples,
@@ -43,65 +43,61 @@ def some_ranker(hidden: int) -> Ranker:
 
 def test_a_logit_is_the_formula() -> None:
     ranker = some_ranker(hidden=3)
-    features = torch.randn(2, 5, len(FEATURES), generator=GENERATOR)
-    relation = torch.tensor([1, 3])
+    features = torch.randn(6, len(FEATURES), generator=GENERATOR)
+    relation = torch.tensor([1, 3, 0, 1, 2, 3])
     logits = ranker(features, relation, prior=0.7)
-    for query in range(2):
-        for candidate in range(5):
-            z = (features[query, candidate] - ranker.mean) / ranker.deviation
-            members = []
-            for member in range(len(ranker.shared)):
-                own = ranker.shared[member] + ranker.relation[relation[query]]
-                hidden = torch.tanh(ranker.inner[member].T @ z + ranker.bias[member])
-                members.append(own @ z + ranker.outer[member] @ hidden)
-            walk = features[query, candidate, FEATURES.index("far_slot")]
-            expected = sum(members) / len(members) + 0.7 * walk
-            torch.testing.assert_close(logits[query, candidate], expected)
+    for candidate in range(6):
+        z = (features[candidate] - ranker.mean) / ranker.deviation
+        members = []
+        for member in range(len(ranker.shared)):
+            own = ranker.shared[member] + ranker.relation[relation[candidate]]
+            hidden = torch.tanh(ranker.inner[member].T @ z + ranker.bias[member])
+            members.append(own @ z + ranker.outer[member] @ hidden)
+        walk = features[candidate, FEATURES.index("far_slot")]
+        expected = sum(members) / len(members) + 0.7 * walk
+        torch.testing.assert_close(logits[candidate], expected)
 
 
-def test_the_loss_is_that_of_the_candidates_that_count() -> None:
+def test_the_loss_is_that_of_the_answer_among_its_candidates() -> None:
     ranker = some_ranker(hidden=3)
     examples = Examples(
-        torch.randn(3, 4, len(FEATURES), generator=GENERATOR),
-        torch.tensor([[True, True, False, True], [True] * 4, [True, False, False, False]]),
+        torch.randn(8, len(FEATURES), generator=GENERATOR),
+        torch.tensor([0, 3, 7, 8]),
+        torch.tensor([2, 0, 0]),
         torch.tensor([1, 3, 0]),
-        torch.tensor([1.0, 0.0, 0.5]),
+        torch.tensor([1.0, 0.25, 0.5]),
     )
     wanted = torch.tensor(0.0)
-    for features, mask, relation, weight in zip(*examples, strict=True):
-        logits = ranker.member_logits(features[mask].unsqueeze(0), relation.unsqueeze(0))
-        wanted = wanted - weight * torch.log_softmax(logits, 2)[:, 0, 0].sum() / 1.5
+    for row in range(3):
+        features = examples.features[examples.start[row] : examples.start[row + 1]]
+        relation = examples.relation[row].expand(len(features))
+        chance = torch.log_softmax(ranker.member_logits(features, relation), 1)
+        wanted = wanted - examples.weight[row] * chance[:, examples.answer[row]].sum() / 1.75
     assert torch.allclose(answer_loss(ranker, examples), wanted, rtol=1e-5)
-    # A query without weight may hold anything, and queries without any weight teach nothing.
-    features = examples.features.clone()
-    features[1] = 1e9
-    assert torch.equal(
-        answer_loss(ranker, examples._replace(features=features)), answer_loss(ranker, examples)
-    )
-    loss = answer_loss(ranker, examples._replace(weight=torch.zeros(3)))
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert loss == 0
-    gradient = ranker.shared.grad
-    assert gradient is not None
-    assert not gradient.any()
+    # Some of the queries, in another order.
+    some = examples.some(torch.tensor([2, 0]))
+    assert torch.equal(some.features, examples.features[[7, 0, 1, 2]])
+    assert (some.start.tolist(), some.answer.tolist()) == ([0, 1, 4], [0, 2])
+    both = Examples.cat([examples.some(torch.tensor([0])), examples.some(torch.tensor([1, 2]))])
+    assert all(torch.equal(one, other) for one, other in zip(both, examples, strict=True))
 
 
 def test_contributions_of_linear_weights_add_up_to_the_logit() -> None:
     ranker = some_ranker(hidden=0)
-    features = torch.randn(2, 5, len(FEATURES), generator=GENERATOR)
-    relation = torch.tensor([0, 2])
+    features = torch.randn(5, len(FEATURES), generator=GENERATOR)
+    relation = torch.tensor([0, 2, 2, 1, 0])
     parts = ranker.contributions(features, relation, prior=0.5)
     assert parts.shape == features.shape
     torch.testing.assert_close(parts.sum(-1), ranker(features, relation, prior=0.5))
 
 
 def test_a_repeat_stands_above_all_else_and_the_latest_first() -> None:
-    link = torch.tensor([[39, 40, -1, 39, -1]])
-    share = torch.tensor([[0.1, 0.0, 1.0, 0.2, 0.0]])
-    logits = torch.tensor([[90.0, -900.0, 99.0, -900.0, -1e3]])
-    scores = boost_repeats(logits, link, torch.tensor([42]), share)
-    assert scores.argsort(descending=True).tolist() == [[1, 3, 0, 2, 4]]
-    assert torch.equal(scores[0, [2, 4]].float(), torch.tensor([99.0, -1e3]))
+    link = torch.tensor([39, 40, -1, 39, -1])
+    share = torch.tensor([0.1, 0.0, 1.0, 0.2, 0.0])
+    logits = torch.tensor([90.0, -900.0, 99.0, -900.0, -1e3])
+    scores = boost_repeats(logits, link, torch.full_like(link, 42), share)
+    assert scores.argsort(descending=True).tolist() == [1, 3, 0, 2, 4]
+    assert torch.equal(scores[[2, 4]].float(), torch.tensor([99.0, -1e3]))
 
 
 def test_weights_of_no_relation_cost_nothing() -> None:
@@ -185,18 +181,24 @@ def test_known_true_answers_are_not_ranked_against() -> None:
     (phase,) = model.phases(problem)
     next(iter(phase.batches(GENERATOR)))
     read = phase._examples  # type: ignore[attr-defined]
-    public = PublicFacts(examples.visible, torch.device("cpu"))
-    reader = Reader(public, examples.supports, model.evidence.transfer, chosen)
+    index = TemporalIndex.of(examples.visible)
+    reader = Reader(index, examples.supports, model.evidence.transfer, chosen)
     found = reader.read(examples.queries, None, torch.from_numpy(examples.answer))
-    dropped = 0
+    dropped = taught = 0
     for row in range(len(examples.queries)):
         e, r = int(examples.queries.entity[row]), int(examples.queries.relation[row])
-        assert read.mask[row, 0]
-        for place in range(1, found.entity.shape[1]):
-            is_true = (e, r, int(found.entity[row, place])) in true
-            assert bool(read.mask[row, place]) == (bool(found.mask[row, place]) and not is_true)
-            dropped += is_true
+        mine, answer = found.query == row, int(examples.answer[row])
+        gold = found.entity[mine] == answer
+        if not bool(found.covered[mine][gold]):
+            continue  # nothing spoke for the answer: not learned from
+        is_true = torch.tensor([(e, r, x) in true for x in found.entity[mine].tolist()])
+        kept = ~is_true | gold
+        part = slice(int(read.start[taught]), int(read.start[taught + 1]))
+        assert torch.equal(read.features[part], found.features[mine][kept])
+        assert int(read.answer[taught]) == int(torch.nonzero(gold[kept]))
+        dropped, taught = dropped + int((~kept).sum()), taught + 1
     assert dropped > 0
+    assert taught > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -205,10 +207,10 @@ def test_evidence_left_out_changes_no_score(kind: str) -> None:
     relations = 2 * len(tasks.facts.relations)
     plain, without = EvidenceSettings(), EvidenceSettings(without=kind)
     asked = tasks.questions[np.arange(20)]
-    public = PublicFacts(tasks.visible, torch.device("cpu"))
+    public = TemporalIndex.of(tasks.visible)
     features = [
         Reader(public, tasks.supports, torch.zeros(relations, relations), chosen)
-        .read(asked, None, None)
+        .read(asked)
         .features
         for chosen in (plain, without)
     ]

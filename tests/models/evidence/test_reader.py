@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.evidence.features import FEATURES
-from metatkgr.models.evidence.reader import PublicFacts, Reader
+from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from references import (
     ENTITIES,
@@ -31,8 +32,8 @@ visibilities = st.sampled_from(["entity-split", "frozen", "streaming"])
 TRANSFER = torch.rand(2 * RELATIONS, 2 * RELATIONS, generator=torch.Generator().manual_seed(0))
 
 
-def public(tasks: Tasks) -> PublicFacts:
-    return PublicFacts(tasks.visible, torch.device("cpu"))
+def public(tasks: Tasks) -> TemporalIndex:
+    return TemporalIndex.of(tasks.visible)
 
 
 def literal_peers(
@@ -153,30 +154,35 @@ def test_features_are_what_they_say(
         return
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
     asked = tasks.questions[np.arange(min(len(tasks.questions), 6))]
-    chosen = EvidenceSettings(branches=branches)
+    chosen = EvidenceSettings(branches=branches, threshold=1e-9)
     reader = Reader(public(tasks), tasks.supports, TRANSFER, chosen)
     similar = torch.randn(
         len(asked), ENTITIES, generator=torch.Generator().manual_seed(1)
     ).log_softmax(1)
-    found = reader.read(asked, similar, None)
+    found = reader.read(asked, lambda row, x: similar[row, x])
+    repeats = dict(zip(found.repeats.cell.tolist(), found.repeats.values[0].tolist(), strict=True))
     for row in range(len(asked)):
         e, r, t = (int(column[row]) for column in (asked.entity, asked.relation, asked.time))
         parts = recurrency_parts(literal, Query(e, r, t, answer=-1), ENTITIES, walks=False)
         for x in range(ENTITIES):
             # An own support fact of e with itself is read in one direction only.
-            assert x == e or int(found.link[row, x]) == parts[x][0]
-        listed = found.entity[row][found.mask[row]].tolist()
-        # With lists longer than the graph, everybody else is a candidate, once.
-        assert sorted(listed) == [x for x in range(ENTITIES) if x != e]
-        for place in torch.nonzero(found.mask[row]).squeeze(1).tolist():
-            x = int(found.entity[row, place])
-            expected = literal_features(literal, e, r, t, x, float(similar[row, x]), branches)
-            assert list(expected) == list(FEATURES)
-            measured = dict(zip(FEATURES, found.features[row, place].tolist(), strict=True))
-            assert measured == pytest.approx(expected, abs=1e-4)
+            assert x == e or repeats.get(row * ENTITIES + x, -1) == parts[x][0]
+        mine = torch.nonzero(found.query == row).squeeze(1).tolist()
+        # With lists longer than the graph: all that were linked, reached or in the slot.
+        near = literal_shares(literal, e, t, 0.15, 12)
+        spoken_for = [parts[x][1] >= 0 or parts[x][2] or near[x] > 0 for x in range(ENTITIES)]
+        expected = [x for x in range(ENTITIES) if x != e and spoken_for[x]]
+        assert found.entity[mine].tolist() == expected
+        for place in mine:
+            x = int(found.entity[place])
+            wanted = literal_features(literal, e, r, t, x, float(similar[row, x]), branches)
+            assert list(wanted) == list(FEATURES)
+            measured = dict(zip(FEATURES, found.features[place].tolist(), strict=True))
+            assert measured == pytest.approx(wanted, abs=1e-4)
+            assert int(found.link[place]) == parts[x][0]
 
 
-def test_an_answer_to_learn_from_comes_first_and_once() -> None:
+def test_an_answer_to_learn_from_is_a_candidate_once() -> None:
     from metatkgr.data.world import simulate
 
     tasks = Tasks.build(simulate(facts=1500, seed=2), shots=2)
@@ -186,9 +192,26 @@ def test_an_answer_to_learn_from_comes_first_and_once() -> None:
     question = tasks.answers.question[:50]
     answer = torch.from_numpy(tasks.answers.answer[:50])
     found = reader.read(tasks.questions[question], None, answer)
-    assert torch.equal(found.entity[:, 0], answer)
-    assert found.mask[:, 0].all()
-    again = (found.entity[:, 1:] == answer.unsqueeze(1)) & found.mask[:, 1:]
-    assert not again.any()
-    ordinary = reader.read(tasks.questions[question], None, None)
-    assert torch.equal(found.entity[:, 1:], ordinary.entity)
+    gold = found.entity == answer[found.query]
+    assert found.query[gold].tolist() == list(range(50))
+    assert found.covered[~gold].all()
+    assert 0 < int(found.covered[gold].sum()) < 50
+    ordinary = reader.read(tasks.questions[question])
+    assert torch.equal(found.entity[found.covered], ordinary.entity)
+    assert torch.equal(found.features[found.covered], ordinary.features)
+
+
+def test_what_a_query_reads_does_not_depend_on_the_rest_of_the_batch() -> None:
+    from metatkgr.data.world import simulate
+
+    tasks = Tasks.build(simulate(facts=1500, seed=2), shots=2)
+    relations = 2 * len(tasks.facts.relations)
+    transfer = torch.zeros(relations, relations)
+    reader = Reader(public(tasks), tasks.supports, transfer, EvidenceSettings())
+    asked = tasks.questions[np.arange(0, len(tasks.questions), 11)]
+    together = reader.read(asked)
+    for row in range(len(asked)):
+        alone = reader.read(asked[np.array([row])])
+        mine = together.query == row
+        assert torch.equal(alone.entity, together.entity[mine])
+        torch.testing.assert_close(alone.features, together.features[mine])

@@ -25,10 +25,10 @@ _NOT_THERE = math.log(1e-7)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What is visible of e, r and the C candidates of Q queries; (Q, C) each, or (Q, 1) of e."""
+    """What is visible of e, r and candidates x of queries, (N,) each."""
 
     now: Tensor
-    """(Q, 1) t."""
+    """t."""
     link: Tensor
     """Last step at which e was linked to x by r; -1: never."""
     link_count: Tensor
@@ -50,7 +50,7 @@ class Reading:
     degree: Tensor
     """How many others x was linked to."""
     entity_first: Tensor
-    """(Q, 1) when e was first seen."""
+    """When e was first seen."""
     walks: Tensor
     """Number of walks e -r-> y <-r- z -r-> x."""
     near: Tensor
@@ -68,9 +68,9 @@ class Reading:
     similar: Tensor
     """Log-softmax of the translation score."""
     facts: Tensor
-    """(Q, 1) how many visible facts e has."""
+    """How many visible facts e has."""
     last_link: Tensor
-    """(Q, 1) when e was last linked to anybody by r; -1: never."""
+    """When e was last linked to anybody by r; -1: never."""
 
     @property
     def seen_in_slot(self) -> Tensor:
@@ -146,12 +146,11 @@ def columns_of(kind: str) -> list[int]:
 
 
 def features_of(reading: Reading, left_out: set[str]) -> Tensor:
-    """(Q, C, F) features of the candidates; 0 for kinds that are left out."""
-    shape = reading.link.shape
+    """(N, F) features of the candidates; 0 for kinds that are left out."""
     columns = [
-        torch.zeros(shape, device=reading.link.device)
+        torch.zeros_like(reading.far)
         if feature.kind in left_out
-        else feature.formula(reading).float().expand(shape)
+        else feature.formula(reading).float()
         for feature in _TABLE
     ]
     return torch.stack(columns, -1)

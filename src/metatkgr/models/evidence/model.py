@@ -11,9 +11,11 @@ from torch import Tensor
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explains, Explanation, Graded, register
 from metatkgr.models.common.explanations import ranker_reasons
-from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
+from metatkgr.models.common.listed import ListedScores
+from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.features import KINDS, columns_of
 from metatkgr.models.evidence.ranker import (
@@ -24,18 +26,17 @@ from metatkgr.models.evidence.ranker import (
     boost_repeats,
     initial_weights,
 )
-from metatkgr.models.evidence.reader import PublicFacts, Reader
+from metatkgr.models.evidence.reader import Reader, Similar
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import RankerPhase, relation_co_occurrence
 from metatkgr.models.trainable import Phase, TrainableModel
 
 __all__ = ["EvidenceModel"]
 
-_AT_ONCE = 512
-"""Queries read at once, at most."""
 _NO_EVIDENCE = -1e3
 """Below every candidate that something speaks for."""
-_NO_SHARE, _FREQUENCY = 1e-9, 0.1
+_UNLISTED = -1e12
+"""Where those begin that nothing speaks for; more often in the slot is higher."""
 _SHARES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 """Where grades of ranked candidates begin: shares of a softmax over such candidates."""
 _STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
@@ -48,8 +49,8 @@ _UNKNOWN = 0.01
 class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     r"""Re-ranks candidates from recurrence, walks, frequency and translation with a small ensemble.
 
-    Candidates that something speaks for are scored by ``ranker``; all others stand below them, in
-    the order of PageRank and of how often they filled this slot of the relation.
+    Candidates that something speaks for are scored by ``ranker``; all others stand below them, by
+    how often they filled this slot of the relation.
 
     Training: TransE on the first fact of each support (so that later ones are new to it), then the
     weights of evidence, then TransE with all K facts.
@@ -97,49 +98,73 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         ]
 
     def prepare(self, visible: VisibleFacts) -> Self:
-        """Index the public facts."""
-        self.public_ = PublicFacts(visible, self.device)
+        """Take the public facts; they are indexed when they are first read."""
+        self.index_ = TemporalIndex.of(visible, device=self.device)
         return self
 
     def adapt(self, supports: Supports) -> Self:
         """Index the supports, beside the public facts."""
-        self.reader_ = Reader(self.public_, supports, self.evidence.transfer, self.settings)
+        self.reader_ = Reader(self.index_, supports, self.evidence.transfer, self.settings)
         self._scored: tuple[Queries | None, Tensor] = (None, torch.zeros(2, 0))
         return self
 
     @torch.no_grad()
-    def score(self, queries: Queries) -> Tensor:
-        """(Q, E) scores of all candidates."""
-        none, nothing = (0, self.reader_.entities), (2, 0)
-        empty = torch.zeros(none, device=self.device), torch.zeros(nothing, device=self.device)
-        parts = [self._score(queries[rows]) for rows in self.reader_.batches(queries, _AT_ONCE)]
-        scores, totals = zip(*(parts or [empty]), strict=True)
-        self._scored = queries, torch.cat(totals, 1)
-        return torch.cat(scores)
-
-    def _score(self, queries: Queries) -> tuple[Tensor, Tensor]:
-        """(Q, E) scores; and (2, Q) what a grade is a share of: of ranked ones, of repeats."""
-        relation, time = (
-            torch.from_numpy(column).to(self.device) for column in (queries.relation, queries.time)
+    def score(self, queries: Queries) -> ListedScores:
+        """Scores of the candidates, of all repeats and of who else is near, in float64."""
+        _, relation, time = self.reader_.history.columns(queries)
+        parts = [self._score(queries[rows], rows.start) for rows in self.reader_.batches(queries)]
+        nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
+        empty = nothing, nothing, nothing.double(), nothing.double().expand(2, 0)
+        columns = zip(*(parts or [empty]), strict=True)
+        query, entity, score, totals = (torch.cat(column, -1) for column in columns)
+        self._scored = queries, totals
+        one = torch.ones_like(time, dtype=torch.float64)
+        return ListedScores(
+            query,
+            entity,
+            score,
+            slots=self.index_.slots,
+            relation=relation,
+            time=time,
+            entities=self.reader_.entities,
+            offset=_UNLISTED * one,
+            slope=one,
         )
-        candidates = self.reader_.read(queries, self.similar(queries), None)
-        counts = self.reader_.history.slot_counts(queries).float()
-        frequency = _FREQUENCY * counts / (1 + counts.amax(1, keepdim=True))
-        scores = _NO_EVIDENCE + (candidates.share + _NO_SHARE).log() + frequency
-        ranked = self.evidence(candidates.features, relation, self.settings.prior)
-        # What stands there already must not be written twice: a repeated candidate writes its own.
-        lowest = scores.gather(1, candidates.entity)
-        values = torch.where(candidates.mask, ranked, lowest)
-        scores = scores.scatter_reduce(1, candidates.entity, values, "amax")
-        repeats = torch.zeros(len(queries), dtype=torch.float64, device=self.device)
+
+    def _score(self, queries: Queries, first: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Query, entity and score, (L,) each; and (2, Q) what a grade is a share of.
+
+        A grade is a share of all that are ranked, or of all repeats.
+        """
+        reader, count = self.reader_, len(queries)
+        _, relation, time = reader.history.columns(queries)
+        candidates = reader.read(queries, self.similar(queries))
+        row = candidates.query
+        ranked = self.evidence(candidates.features, relation[row], self.settings.prior)
+        cell, link = row * reader.entities + candidates.entity, candidates.link
+        share, scores = candidates.share, ranked.double()
+        repeats = torch.zeros(count, dtype=torch.float64, device=self.device)
         if self.settings.repeats_first:
-            scores = boost_repeats(scores, candidates.link, time, candidates.share)
-            values = torch.where(
-                candidates.link.gather(1, candidates.entity) < 0, values, _NO_EVIDENCE
+            # Old partners are no candidates, but repeats all the same.
+            known = candidates.repeats
+            more = ~torch.isin(known.cell, cell)
+            cell = torch.cat([cell, known.cell[more]])
+            link = torch.cat([link, known.values[0][more]])
+            row = cell // reader.entities
+            share, scores = (
+                torch.cat([column, column.new_zeros(len(row) - len(column))])
+                for column in (share, scores)
             )
-            age = (time.unsqueeze(1) - candidates.link).clamp(min=0)
-            repeats = ((candidates.link >= 0) / (1.0 + age.double())).sum(1)
-        return scores, torch.stack([torch.logsumexp(values, 1).double(), repeats])
+            scores = boost_repeats(scores, link, time[row], share)
+            age = (time[row] - link).clamp(min=0)
+            repeats.index_add_(0, row, (link >= 0) / (1.0 + age.double()))
+            ranked = ranked.masked_fill(candidates.link >= 0, _NO_EVIDENCE)
+        level = torch.full_like(repeats, _NO_EVIDENCE)
+        level = level.scatter_reduce(0, candidates.query, ranked.double(), "amax")
+        part = (ranked - level[candidates.query]).exp()
+        total = torch.zeros_like(level).index_add_(0, candidates.query, part)
+        level = level + total.clamp(min=1e-300).log()
+        return first + row, cell % reader.entities, scores, torch.stack([level, repeats])
 
     def grades(self, queries: Queries) -> Tensor:
         """(Q, 23) scores at which better evidence begins.
@@ -159,7 +184,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         age = (1 / (strengths * (_UNKNOWN + total)) - 1 + 1e-9).floor().clamp(-1, MOST_AGE)
         repeats = REPEAT_BOOST - torch.cat([torch.full_like(total, MOST_AGE), age], 1)
         starts = torch.cat([ranked, repeats], 1).cummax(1).values
-        return starts if self.settings.repeats_first else starts.float()
+        return starts
 
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""
@@ -167,15 +192,15 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         candidate = candidate.to(self.device)
         with torch.no_grad():
             candidates = self.reader_.read(queries, self.similar(queries), candidate)
-        features = candidates.features[:, :1]
-        parts = self.evidence.contributions(features, relation)[:, 0].cpu()
+        chosen = candidates.entity == candidate[candidates.query]
+        parts = self.evidence.contributions(candidates.features[chosen], relation).cpu()
         contributed = [
             {kind: float(row[columns_of(kind)].sum()) for kind in KINDS} for row in parts
         ]
         return ranker_reasons(self.reader_.history, queries, candidate, contributed)
 
-    def similar(self, queries: Queries) -> Tensor | None:
-        """(Q, E) log-softmax of the translation scores; None where there are no vectors."""
+    def similar(self, queries: Queries) -> Similar | None:
+        """Log-softmax of the translation scores over candidates; None: there are no vectors."""
         if not self.settings.dimension:
             return None
         entity, relation = self.weights["entity"], self.weights["relation"]
@@ -183,5 +208,13 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
             torch.from_numpy(column).to(self.device)
             for column in (queries.entity, queries.relation)
         )
-        scores = score_all(entity[who] + relation_vectors(relation, directed), entity)
-        return torch.log_softmax(mask_query_entity(scores, who), 1)
+        translated = entity[who] + relation_vectors(relation, directed)
+
+        def of_pairs(row: Tensor, candidate: Tensor) -> Tensor:
+            scores = -(translated[row] - entity[candidate]).square().sum(-1)
+            highest = scores.new_full((len(who),), -torch.inf)
+            highest = highest.scatter_reduce(0, row, scores, "amax")[row]
+            total = scores.new_zeros(len(who)).index_add_(0, row, (scores - highest).exp())
+            return scores - highest - total[row].log()
+
+        return of_pairs

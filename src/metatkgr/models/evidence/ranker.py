@@ -104,15 +104,15 @@ class Ranker(nn.Module):
         """What each member of the ensemble makes of the candidates.
 
         Args:
-            features: (Q, C, F).
-            relation: (Q,) directed.
+            features: (N, F).
+            relation: (N,) directed, of each candidate's query.
 
         Returns:
-            (M, Q, C) logits.
+            (M, N) logits.
         """
         z = self.standardised(features)
-        particular = (z @ self.relation[relation].unsqueeze(-1)).squeeze(-1)
-        logits = torch.movedim(z @ self.shared.T, -1, 0) + particular
+        particular = (z * self.relation[relation]).sum(-1)
+        logits = (z @ self.shared.T).T + particular
         if self.hidden:
             parts = zip(self.inner, self.bias, self.outer, strict=True)
             hidden = [torch.tanh(z @ inner + bias) @ outer for inner, bias, outer in parts]
@@ -120,12 +120,12 @@ class Ranker(nn.Module):
         return logits
 
     def forward(self, features: Tensor, relation: Tensor, prior: float = 0.0) -> Tensor:
-        """(Q, C) logits: the mean of the members and ``prior`` times log PageRank."""
+        """(N,) logits: the mean of the members and ``prior`` times log PageRank."""
         known = prior * features[..., FEATURES.index("far_slot")]
         return self.member_logits(features, relation).mean(0) + known
 
     def contributions(self, features: Tensor, relation: Tensor, prior: float = 0.0) -> Tensor:
-        """(Q, C, F) what each feature adds to a logit.
+        """(N, F) what each feature adds to a logit.
 
         The linear part exactly, the hidden part by its gradient times the feature.
         """
@@ -155,14 +155,14 @@ def boost_repeats(logits: Tensor, link: Tensor, time: Tensor, share: Tensor) -> 
     of repeats, as they are learned from novel answers.
 
     Args:
-        logits: (Q, E).
-        link: (Q, E) last step of such a link, -1: never.
-        time: (Q,) of the queries.
-        share: (Q, E) of PageRank, 0..1.
+        logits: (N,).
+        link: (N,) last step of such a link, -1: never.
+        time: (N,) of the queries.
+        share: (N,) of PageRank, 0..1.
 
     Returns:
-        (Q, E) float64: neither steps nor shares are rounded away.
+        (N,) float64: neither steps nor shares are rounded away.
     """
-    age = (time.unsqueeze(1) - link).clamp(0, MOST_AGE)
+    age = (time - link).clamp(0, MOST_AGE)
     repeat = REPEAT_BOOST - age + share.clamp(max=0.9).double()
     return torch.where(link >= 0, repeat, logits.double())

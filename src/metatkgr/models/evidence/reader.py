@@ -1,95 +1,92 @@
 r"""Reads the evidence about queries: candidates that something speaks for, and their features.
 
 For a query (e, r, ?, t) all of it is read from facts strictly before t, and from e's own support.
+Only the neighbourhood is looked at: e's own facts, walks from e, and the latest facts of the slot.
+What is read of a candidate is looked up for it alone, so a query costs the same in a small graph
+and in a large one. Candidates are kept as a list over all queries, ordered by (query, entity).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.visibility import Supports
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts, TemporalIndex
-from metatkgr.graph.pagerank import PageRank, Transitions
+from metatkgr.graph.pagerank import PageRank, Walks
+from metatkgr.graph.ragged import best_of_each, expand_ranges
 from metatkgr.models.evidence.features import DECAYS, Reading, features_of
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.walks import latest_of_facts, peer_walks
-from metatkgr.recent import Recent
 
-__all__ = ["Candidates", "PublicFacts", "Reader"]
+__all__ = ["Candidates", "Reader"]
 
 _LEAST_CO_OCCURRENCE = 1e-3
-_MOMENTS = 256
-"""Moments whose tables are kept."""
-_CELLS = 1 << 22
-"""Cells of a (Q, E) table: bounds memory, whatever the number of entities."""
+_LOWEST = math.log(_LEAST_CO_OCCURRENCE)
+_REACHED = 512
+"""Entities that walks reach most often, among which candidates are chosen."""
+_LATEST = 4096
+"""Facts of a slot in which its most frequent fillers of late are looked for."""
+_MOST_FACTS = 1 << 15
+"""Facts of a query entity that are read, the latest: bounds what a hub costs."""
+_SEASON = DECAYS[1]
+"""τ by which it is told who fills a slot of late."""
+_AT_ONCE, _AT_ONCE_ON_GPU = 256, 4096
+"""Queries read at once: bounds memory."""
+
+Similar = Callable[[Tensor, Tensor], Tensor]
+"""Translation scores of (query, candidate) pairs, (N,) each."""
+
+
+class Listing(NamedTuple):
+    """What is said of (query, entity) pairs, in the order of their cells."""
+
+    cell: Tensor
+    """(L,) ``query * E + entity``, ascending; each once."""
+    values: tuple[Tensor, ...]
+    """(L,) each."""
+
+    def at(self, cell: Tensor, *missing: float) -> list[Tensor]:
+        """(N,) each of the values of some cells, others where a cell is not there."""
+        if not len(self.cell):
+            columns = zip(self.values, missing, strict=True)
+            return [value.new_full(cell.shape, other) for value, other in columns]
+        place = torch.searchsorted(self.cell, cell).clamp(max=len(self.cell) - 1)
+        there = self.cell[place] == cell
+        columns = zip(self.values, missing, strict=True)
+        return [torch.where(there, value[place], other) for value, other in columns]
 
 
 class Candidates(NamedTuple):
-    """C candidates of each of Q queries, and what speaks for them."""
+    """The candidates of Q queries, N in all, and what speaks for them."""
 
+    query: Tensor
+    """(N,) rows of the queries, ascending."""
     entity: Tensor
-    """(Q, C) int64."""
+    """(N,) ascending within a query; never e itself."""
     features: Tensor
-    """(Q, C, F)."""
-    mask: Tensor
-    """(Q, C) candidate mask; False for one that is there already, and for e itself."""
+    """(N, F)."""
     link: Tensor
-    """(Q, E) last step at which e was linked to each entity by r; -1: never."""
+    """(N,) last step at which e was linked to the candidate by r; -1: never."""
     share: Tensor
-    """(Q, E) share of PageRank, 0 for who never filled this slot."""
-
-
-class PublicFacts:
-    """What is read of the public facts, whatever the query entity.
-
-    Args:
-        visible: the facts.
-        device: where they are indexed.
-    """
-
-    def __init__(self, visible: VisibleFacts, device: torch.device) -> None:
-        self.index = TemporalIndex.of(visible, device=device)
-        self.transitions = Transitions(self.index.neighbours)
-        self._at = Recent(self._entities, _MOMENTS)
-
-    def entities_at(self, time: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(Q, C) first and last step at which candidates were seen before t, and their degree.
-
-        Who was not seen yet counts as seen first and last at t itself.
-
-        Args:
-            time: (Q,).
-            chosen: (Q, C) candidates.
-        """
-        last = torch.empty_like(chosen)
-        degree = torch.empty_like(chosen, dtype=torch.float32)
-        for moment in torch.unique(time).tolist():
-            rows = torch.nonzero(time == moment).squeeze(1)
-            seen, links = self._at(int(moment))
-            last[rows], degree[rows] = seen[chosen[rows]], links[chosen[rows]]
-        now = time.unsqueeze(1)
-        first = torch.minimum(self.index.first_seen[chosen], now)
-        return first, torch.minimum(last, now), degree
-
-    def _entities(self, moment: int) -> tuple[Tensor, Tensor]:
-        """(E,) last step before a moment and (E,) number of neighbours, of all entities."""
-        entity = torch.arange(self.index.entities, device=self.index.device)
-        last = self.index.last_step_of(entity, torch.full_like(entity, moment))
-        return torch.where(last >= 0, last, moment), self.transitions.degrees(moment)
+    """(N,) share of PageRank, 0 for who never filled this slot."""
+    covered: Tensor
+    """(N,) False for an answer that was put among them though nothing speaks for it."""
+    repeats: Listing
+    """Last step, of all that e was linked to by r; also of those that are no candidates."""
 
 
 class Reader:
     """Reads the evidence of many queries at once.
 
     Args:
-        public: the public facts.
+        index: the public facts.
         supports: the first facts of the new entities.
         co_occurrence: (2R, 2R) share of the links by one relation that were also links by another.
         settings: how many candidates.
@@ -97,152 +94,164 @@ class Reader:
 
     def __init__(
         self,
-        public: PublicFacts,
+        index: TemporalIndex,
         supports: Supports,
         co_occurrence: Tensor,
         settings: EvidenceSettings,
     ) -> None:
-        self.public, self.settings, self.index = public, settings, public.index
-        self.device = self.index.device
-        self.entities, self.relations = self.index.entities, self.index.relations
+        self.index, self.settings, self.device = index, settings, index.device
+        self.entities, self.relations = index.entities, index.relations
         self.co_occurrence = co_occurrence.clamp(min=_LEAST_CO_OCCURRENCE).log()
         self.own = TemporalIndex.of_supports(
             supports, entities=self.entities, relations=self.relations, device=self.device
         )
-        self.history = History(self.index, supports)
-        self.pagerank = PageRank(public.transitions, supports)
+        self.history = History(index, supports)
+        self.pagerank = PageRank(index.neighbours, supports, threshold=settings.threshold)
 
-    def batches(self, queries: Queries, most: int) -> Iterator[slice]:
-        """Rows of the queries that are read at once: at most so many, in bounded memory."""
-        size = max(min(most, _CELLS // max(self.entities, 1)), 1)
+    def batches(self, queries: Queries) -> Iterator[slice]:
+        """Rows of the queries that are read at once, in bounded memory."""
+        size = _AT_ONCE_ON_GPU if self.device.type == "cuda" else _AT_ONCE
         for begin in range(0, len(queries), size):
             yield slice(begin, begin + size)
 
-    def read(self, queries: Queries, similar: Tensor | None, answer: Tensor | None) -> Candidates:
+    def read(
+        self, queries: Queries, similar: Similar | None = None, answer: Tensor | None = None
+    ) -> Candidates:
         """Candidates and features.
 
         Args:
             queries: Q queries.
-            similar: (Q, E) log-softmax of the translation scores, or None.
-            answer: (Q,) put first among the candidates, for learning; or None.
+            similar: the translation scores of (query, entity) pairs, if there are any.
+            answer: (Q,) put among the candidates, for learning and for reasons; or None.
         """
-        entity, relation, time = (
-            torch.from_numpy(column).to(self.device)
-            for column in (queries.entity, queries.relation, queries.time)
-        )
-        shape = (len(queries), self.entities)
+        query = entity, relation, time = self.history.columns(queries)
         past = self._past(entity, time)
-        cell = past.row * self.entities + past.target
+        known = self._known(past, relation)
+        reached = self.pagerank.reached(entity, time, _REACHED)
+        wanted = [
+            self._recent(known),
+            *self._near(reached, relation, time),
+            self._frequent(relation, time),
+        ]
+        cell, covered = self._choose(wanted, entity, answer)
+        row, who = cell // self.entities, cell % self.entities
+        now = time[row]
+        usage = self.index.slots.usage(who, relation[row], now, DECAYS)
+        link, contact, count, co_occurrence = known.at(cell, -1, -1, 0, _LOWEST)
+        shares = Listing(reached.row * self.entities + reached.entity, (reached.far, reached.near))
+        far, near = shares.at(cell, 0, 0)
+        walks = self.history.walks(queries)
+        ends = Listing(walks.query * self.entities + walks.entity, (walks.count,))
+        last = self.index.last_step_of(who, now)
+        peers, peers_timed = self._peers(past, query, cell, partners=False)
         same = past.relation == relation[past.row]
-
-        def latest(rows: Tensor) -> Tensor:
-            table = torch.full(shape, -1, device=self.device).view(-1)
-            return table.scatter_reduce_(0, cell[rows], past.time[rows], "amax").view(shape)
-
-        link, contact = latest(same), latest(torch.ones_like(same))
-        count = torch.zeros(shape, device=self.device).view(-1)
-        count = count.scatter_add_(0, cell[same], torch.ones_like(count[: int(same.sum())]))
-        least = float(np.log(_LEAST_CO_OCCURRENCE))
-        known = self.co_occurrence[past.relation, relation[past.row]]
-        co_occurrence = torch.full(shape, least, device=self.device).view(-1)
-        co_occurrence = co_occurrence.scatter_reduce_(0, cell, known, "amax")
-        slots = self.index.slots.tables(relation, time, DECAYS)
-        near, far = self.pagerank.shares_within(queries, (3, self.pagerank.steps))
-        walks = torch.zeros(shape, device=self.device)
-        ends = self.history.walks(queries)
-        walks[ends.query, ends.entity] = ends.count.float()
-        if similar is None:
-            similar = torch.zeros(shape, device=self.device)
-        seen_in_slot = slots.count[slots.row] > 0
-        chosen, mask = self._choose(
-            entity, link, contact, far, seen_in_slot, slots.decayed[1][slots.row], similar, answer
-        )
-
-        def at(table: Tensor) -> Tensor:
-            return table.reshape(shape).gather(1, chosen)
-
-        first, last, degree = self.public.entities_at(time, chosen)
-        query = (entity, relation, time)
-        peers, peers_timed = self._peers(past, query, chosen, partners=False)
-        partners, partners_timed = self._peers(past.kept(same), query, chosen, partners=True)
+        partners, partners_timed = self._peers(past.kept(same), query, cell, partners=True)
+        last_link = torch.full_like(entity, -1)
+        last_link.scatter_reduce_(0, past.row[same], past.time[same], "amax")
+        facts = torch.bincount(past.row, minlength=len(queries))
         reading = Reading(
-            now=time.unsqueeze(1),
-            link=at(link),
-            link_count=at(count),
-            contact=at(contact),
-            co_occurrence=at(co_occurrence),
-            slot_count=at(slots.count[slots.row]),
-            slot_decayed=tuple(at(table[slots.row]) for table in slots.decayed),
-            slot_last=at(slots.last[slots.row]),
-            first=first,
-            last=last,
-            degree=degree,
-            entity_first=self.index.first_seen[entity].unsqueeze(1),
-            walks=at(walks),
-            near=at(near),
-            far=at(far),
+            now=now,
+            link=link,
+            link_count=count,
+            contact=contact,
+            co_occurrence=co_occurrence,
+            slot_count=usage.count,
+            slot_decayed=usage.decayed,
+            slot_last=usage.last,
+            first=torch.minimum(self.index.first_step_of(who), now),
+            last=torch.where(last >= 0, last, now),
+            degree=self.index.neighbours.degree(who, now),
+            entity_first=self.index.first_step_of(entity)[row],
+            walks=ends.at(cell, 0)[0],
+            near=near,
+            far=far,
             peers=peers,
             peers_timed=peers_timed,
             partners=partners,
             partners_timed=partners_timed,
-            similar=at(similar),
-            facts=torch.bincount(past.row, minlength=len(queries)).unsqueeze(1),
-            last_link=link.amax(1, keepdim=True),
+            similar=torch.zeros_like(far) if similar is None else similar(row, who),
+            facts=facts[row],
+            last_link=last_link[row],
         )
         features = features_of(reading, self.settings.left_out)
-        return Candidates(chosen, features, mask, link, far * seen_in_slot)
+        share = far * (usage.count > 0)
+        linked = known.values[0] >= 0
+        repeats = Listing(known.cell[linked], (known.values[0][linked],))
+        return Candidates(row, who, features, link, share, covered, repeats)
 
     def _past(self, entity: Tensor, time: Tensor) -> EntityFacts:
         """The visible facts of each entity: public ones before its time, and its own support."""
         own = self.own.facts_since(entity, time)
-        return EntityFacts.cat([self.index.facts_of(entity, time), own])
+        return EntityFacts.cat([self.index.facts_of(entity, time, _MOST_FACTS), own])
+
+    def _known(self, past: EntityFacts, relation: Tensor) -> Listing:
+        """Whom e was linked to: last step by r and by any relation, how often by r, and whether
+        such links go with one by r."""
+        asked = relation[past.row]
+        cell, member = torch.unique(past.row * self.entities + past.target, return_inverse=True)
+        same = past.relation == asked
+        never = torch.full_like(cell, -1)
+        link = never.scatter_reduce(0, member[same], past.time[same], "amax")
+        contact = never.scatter_reduce(0, member, past.time, "amax")
+        count = torch.zeros_like(cell).index_add_(0, member, same.long())
+        known = self.co_occurrence[past.relation, asked]
+        goes_with = known.new_full(cell.shape, _LOWEST).scatter_reduce_(0, member, known, "amax")
+        return Listing(cell, (link, contact, count, goes_with))
+
+    def _recent(self, known: Listing) -> Tensor:
+        """Cells of those that e was linked to last: by r, then by any relation."""
+        link, contact, _, _ = known.values
+        last = torch.where(link >= 0, link + self.history.steps, contact)
+        return known.cell[best_of_each(self.settings.recent, known.cell // self.entities, last)]
+
+    def _near(self, reached: Walks, relation: Tensor, time: Tensor) -> list[Tensor]:
+        """Cells of the nearest by PageRank: of those that filled the slot, and of all."""
+        row, near = reached.row, self.settings.near
+        cell = row * self.entities + reached.entity
+        filled = self.index.slots.usage(reached.entity, relation[row], time[row]).count > 0
+        cells = [cell[filled][best_of_each(near, row[filled], reached.far[filled])]]
+        if near > 1:
+            cells.append(cell[best_of_each(near // 2, row, reached.far)])
+        return cells
+
+    def _frequent(self, relation: Tensor, time: Tensor) -> Tensor:
+        """Cells of those that filled the slot most often of late."""
+        room = int(time.max()) + 1 if len(time) else 1
+        slot, member = torch.unique(relation * room + time, return_inverse=True)
+        kind, now = slot // room, slot % room
+        row, filler, step = self.index.slots.recent(kind, now, _LATEST)
+        cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
+        weight = (-(now[row] - step) / _SEASON).exp()
+        weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
+        cell = cell[best_of_each(self.settings.frequent, cell // self.entities, weight)]
+        row = cell // self.entities
+        query, position = expand_ranges(
+            torch.searchsorted(row, member), torch.searchsorted(row, member, right=True)
+        )
+        frequent: Tensor = cell[position] % self.entities
+        return query * self.entities + frequent
+
+    def _choose(
+        self, wanted: list[Tensor], entity: Tensor, answer: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """(N,) cells of all candidates, and whether something speaks for each."""
+        cell = torch.unique(torch.cat(wanted))
+        cell = cell[cell % self.entities != entity[cell // self.entities]]
+        if answer is None:
+            return cell, torch.ones_like(cell, dtype=torch.bool)
+        rows = torch.arange(len(answer), device=self.device)
+        every = torch.unique(torch.cat([cell, rows * self.entities + answer]))
+        return every, torch.isin(every, cell)
 
     def _peers(
         self,
         past: EntityFacts,
         query: tuple[Tensor, Tensor, Tensor],
-        chosen: Tensor,
+        cell: Tensor,
         *,
         partners: bool,
     ) -> tuple[Tensor, Tensor]:
-        """(Q, C) shares and timed shares of walks that begin with some facts of e."""
+        """(N,) shares and timed shares of walks that begin with some facts of e."""
         branches = self.settings.branches
-        own = latest_of_facts(past, len(chosen), self.index, branches)
-        return peer_walks(self.index, own, query, chosen, branches, partners=partners)
-
-    def _choose(
-        self,
-        entity: Tensor,
-        link: Tensor,
-        contact: Tensor,
-        far: Tensor,
-        seen_in_slot: Tensor,
-        season: Tensor,
-        similar: Tensor,
-        answer: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Candidate generation: (Q, C) entities and which of them count."""
-        settings = self.settings
-        recent = torch.where(link >= 0, link + self.index.steps, contact).float()
-        wanted = [
-            (recent, settings.recent),
-            (far * seen_in_slot, settings.near),
-            (far, settings.near // 2),
-            (season, settings.frequent),
-        ]
-        if settings.dimension and settings.similar:
-            # The best translations among those that filled this slot, then the best at all.
-            wanted.append((similar - 1e3 * ~seen_in_slot, settings.similar))
-        picked = [table.topk(min(size, self.entities), 1).indices for table, size in wanted if size]
-        if answer is not None:
-            picked.insert(0, answer.unsqueeze(1))
-        chosen = torch.cat(picked, 1)
-        order = torch.argsort(chosen, dim=1, stable=True)
-        ordered = chosen.gather(1, order)
-        again = torch.zeros_like(chosen, dtype=torch.bool)
-        # Stable: the first of equal ones is kept.
-        again.scatter_(1, order[:, 1:], ordered[:, 1:] == ordered[:, :-1])
-        mask = ~again & (chosen != entity.unsqueeze(1))
-        if answer is not None:
-            mask[:, 0] = True
-        return chosen, mask
+        own = latest_of_facts(past, len(query[0]), self.index, branches)
+        return peer_walks(self.index, own, query, cell, branches, partners=partners)

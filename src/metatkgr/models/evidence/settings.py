@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from metatkgr.errors import SettingsError
+from metatkgr.graph.pagerank import THRESHOLD
 from metatkgr.models.common.translation import StartSettings
 from metatkgr.models.evidence.features import KINDS
 from metatkgr.settings import Amount, Count, Range, Rate, Sample, Weight
@@ -44,8 +45,8 @@ class EvidenceSettings(StartSettings):
     """Candidates by PageRank among those that filled this slot; half as many among all."""
     frequent: Sample = 64
     """Candidates by recent frequency in this slot of the relation."""
-    similar: Annotated[int, Range(0, 1000)] = 64
-    """Candidates by translation."""
+    threshold: Annotated[float, Range(above=0, below=1)] = THRESHOLD
+    """Walkers of PageRank stop where they would reach each neighbour with a smaller share."""
     branches: Sample = 24
     """Links that a walk to peers may follow from each entity, those that began last."""
     train_queries: Count = 4000

@@ -19,11 +19,12 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.errors import DataError
 from metatkgr.graph.history import History, novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.ranker import Ranker
-from metatkgr.models.evidence.reader import Candidates, PublicFacts, Reader
+from metatkgr.models.evidence.reader import Candidates, Reader, Similar
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import WHOLE, Loss, Part
 
@@ -36,14 +37,10 @@ __all__ = [
     "relation_co_occurrence",
 ]
 
-_AT_ONCE = 256
 _OF_ONE_LINK = 3
 """Queries about one link, at most."""
 _SHRINK = 5.0
 """So many links without the other relation are added to each count."""
-
-Similar = Callable[[Queries], Tensor | None]
-"""(Q, E) log-softmax of the translation scores, if there are any."""
 
 
 def relation_co_occurrence(known: VisibleFacts) -> Tensor:
@@ -74,16 +71,35 @@ class ExampleSet(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Queries with the features of their candidates; the answer is the first candidate."""
+    """n queries with the features of their candidates, of N in all."""
 
     features: Tensor
-    """(N, C, F)."""
-    mask: Tensor
-    """(N, C) bool."""
+    """(N, F)."""
+    start: Tensor
+    """(n + 1,) where the candidates of each query begin."""
+    answer: Tensor
+    """(n,) which candidate is the gold answer, counted from the query's first."""
     relation: Tensor
-    """(N,)."""
+    """(n,)."""
     weight: Tensor
-    """(N,)."""
+    """(n,)."""
+
+    def some(self, rows: Tensor) -> Examples:
+        """Some queries."""
+        low, high = self.start[rows], self.start[rows + 1]
+        _, position = expand_ranges(low, high)
+        start = torch.cat([low.new_zeros(1), (high - low).cumsum(0)])
+        columns = (column[rows] for column in (self.answer, self.relation, self.weight))
+        return Examples(self.features[position], start, *columns)
+
+    @classmethod
+    def cat(cls, parts: list[Examples]) -> Examples:
+        """Several as one."""
+        size = torch.cat([part.start.diff() for part in parts])
+        start = torch.cat([size.new_zeros(1), size.cumsum(0)])
+        columns = zip(*((p.features, p.answer, p.relation, p.weight) for p in parts), strict=True)
+        features, answer, relation, weight = (torch.cat(column) for column in columns)
+        return cls(features, start, answer, relation, weight)
 
 
 def example_sets(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list[ExampleSet]:
@@ -180,18 +196,18 @@ def answer_loss(ranker: Ranker, examples: Examples) -> Tensor:
     .. math:: \frac{1}{\sum_i \omega_i} \sum_i \omega_i \sum_m
         \Bigl( \log \sum_{x} e^{s_m(x)} - s_m(a_i) \Bigr)
 
-    Summed over the members m: each learns as if it were alone. Candidates that do not count, and
-    queries without weight, are not computed: of real examples that is half of all rows.
+    Summed over the members m: each learns as if it were alone.
     """
-    weighty = torch.nonzero(examples.weight > 0).squeeze(1)
-    features, mask, relation, weight = (column[weighty] for column in examples)
-    query, candidate = torch.nonzero(mask, as_tuple=True)
-    rows = features[query, candidate].unsqueeze(1)
-    counted = ranker.member_logits(rows, relation[query]).squeeze(2)
-    logits = counted.new_full((len(counted), *mask.shape), torch.finfo(counted.dtype).min / 2)
-    logits[:, query, candidate] = counted
-    each = -torch.log_softmax(logits, 2)[..., 0].sum(0)
-    return (each * weight).sum() / weight.sum().clamp(min=1e-6)
+    size = examples.start.diff()
+    row = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
+    place = torch.arange(len(row), device=size.device) - examples.start[row]
+    counted = ranker.member_logits(examples.features, examples.relation[row])
+    shape = (len(counted), len(size), int(size.max()))
+    logits = counted.new_full(shape, torch.finfo(counted.dtype).min / 2)
+    logits[:, row, place] = counted
+    answer = examples.answer.expand(len(counted), -1).unsqueeze(2)
+    each = -torch.log_softmax(logits, 2).gather(2, answer).squeeze(2).sum(0)
+    return (each * examples.weight).sum() / examples.weight.sum().clamp(min=1e-6)
 
 
 class RankerPhase:
@@ -213,7 +229,7 @@ class RankerPhase:
         problem: Problem,
         settings: EvidenceSettings,
         device: torch.device,
-        similar: Similar,
+        similar: Callable[[Queries], Similar | None],
     ) -> None:
         self.ranker, self.problem, self.settings = ranker, problem, settings
         self.device, self.similar = device, similar
@@ -238,7 +254,7 @@ class RankerPhase:
         """Cross-entropy of the answer among the candidates that count."""
         assert self._examples is not None
         rows = batch[part.of(len(batch))]
-        value = answer_loss(self.ranker, Examples(*(column[rows] for column in self._examples)))
+        value = answer_loss(self.ranker, self._examples.some(rows))
         return Loss(value + self.ranker.penalty(self.settings), {}, part.share(len(batch)))
 
     @torch.no_grad()
@@ -246,40 +262,45 @@ class RankerPhase:
         """Read the features of all examples once; sets their means and deviations."""
         parts = []
         self._known = TemporalIndex.of(self.problem.known, device=self.device).pairs
-        indexed: VisibleFacts | None = None
-        public: PublicFacts | None = None
         for examples in example_sets(self.problem, self.settings):
-            if public is None or examples.visible is not indexed:
-                public = None  # before the next one is made: one index at a time
-                indexed, public = examples.visible, PublicFacts(examples.visible, self.device)
-            parts += self._read_set(public, examples)
-        read = Examples(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-        counted = read.features[read.mask]
-        self.ranker.mean.copy_(counted.mean(0))
-        self.ranker.deviation.copy_(counted.std(0).clamp(min=0.05))
+            parts += self._read_set(examples)
+        if not parts:
+            raise DataError("there is no query to learn from: no entity has more facts than one")
+        read = Examples.cat(parts)
+        self.ranker.mean.copy_(read.features.mean(0))
+        self.ranker.deviation.copy_(read.features.std(0).clamp(min=0.05))
         return read
 
-    def _read_set(self, public: PublicFacts, examples: ExampleSet) -> list[Examples]:
-        reader = Reader(public, examples.supports, self.ranker.transfer, self.settings)
+    def _read_set(self, examples: ExampleSet) -> list[Examples]:
+        index = TemporalIndex.of(examples.visible, device=self.device)
+        reader = Reader(index, examples.supports, self.ranker.transfer, self.settings)
         parts = []
-        for rows in reader.batches(examples.queries, _AT_ONCE):
+        for rows in reader.batches(examples.queries):
             queries = examples.queries[rows]
             answer = torch.from_numpy(examples.answer[rows]).to(self.device)
             candidates = reader.read(queries, self.similar(queries), answer)
-            relation = torch.from_numpy(queries.relation).to(self.device)
-            weight = torch.full(relation.shape, examples.weight, device=self.device)
-            covered = (candidates.entity[:, 1:] == answer.unsqueeze(1)).any(1)
-            weight = torch.where(covered, weight, weight * self.settings.missed_share)
-            mask = candidates.mask & ~self._true_already(queries, candidates)
-            mask[:, 0] = True
-            parts.append(Examples(candidates.features, mask, relation, weight))
+            parts.append(self._examples_of(queries, answer, candidates, examples.weight))
         return parts
 
-    def _true_already(self, queries: Queries, candidates: Candidates) -> Tensor:
-        """(Q, C) other answers that are known to be true at some time: not to be ranked below."""
+    def _examples_of(
+        self, queries: Queries, answer: Tensor, candidates: Candidates, weight: float
+    ) -> Examples:
+        """Queries that teach: without weight, and other true answers, left out."""
         entity, relation = (
-            torch.from_numpy(column).to(self.device).unsqueeze(1)
+            torch.from_numpy(column).to(self.device)
             for column in (queries.entity, queries.relation)
         )
-        slot = entity * self._known.relations + relation
-        return self._known.exist(slot.expand_as(candidates.entity), candidates.entity)
+        row = candidates.query
+        gold = candidates.entity == answer[row]
+        missed = gold & ~candidates.covered
+        weights = torch.full(relation.shape, weight, device=self.device)
+        weights[row[missed]] *= self.settings.missed_share
+        # Other answers that are known to be true at some time are not to be ranked below.
+        slot = (entity * self._known.relations + relation)[row]
+        kept = (gold | ~self._known.exist(slot, candidates.entity)) & (weights > 0)[row]
+        row, gold = row[kept], gold[kept]
+        taught, size = torch.unique_consecutive(row, return_counts=True)
+        start = torch.cat([size.new_zeros(1), size.cumsum(0)])
+        place = torch.nonzero(gold).squeeze(1) - start[:-1]
+        features = candidates.features[kept]
+        return Examples(features, start, place, relation[taught], weights[taught])

@@ -66,22 +66,24 @@ def peer_walks(
     index: TemporalIndex,
     own: LatestLinks,
     query: tuple[Tensor, Tensor, Tensor],
-    chosen: Tensor,
+    wanted: Tensor,
     branches: int,
     *,
     partners: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Shares and timed shares of the candidates, (Q, C) each.
+    """Shares and timed shares of the candidates, (N,) each.
 
     Args:
         index: the public links.
         own: the links of each query entity e that are followed: for ``partners`` those by r.
         query: entity, relation and time, (Q,) each.
-        chosen: (Q, C) candidates.
+        wanted: (N,) ``query * E + candidate``, ascending.
         branches: links followed from each entity, at most.
         partners: which family of walks.
     """
     entity, relation, time = query
+    if not len(wanted):
+        return torch.zeros(0, device=time.device), torch.zeros(0, device=time.device)
     half = index.relations // 2
 
     def back(along: Tensor) -> Tensor:
@@ -95,7 +97,7 @@ def peer_walks(
     weight = weight[second.row] * second.shares(len(own.row))
     apart = _apart(own.kept(second.row), second)
     follow = back(second.relation) if partners else relation[row]
-    table = torch.zeros(2, len(entity) * index.entities, dtype=torch.float64, device=time.device)
+    shares = torch.zeros(2, len(wanted), dtype=torch.float64, device=time.device)
     room = torch.full_like(row, branches)
     for rows in blocks_by_size(room, _LARGEST_EXPANSION):
         now = time[row[rows]]
@@ -110,9 +112,11 @@ def peer_walks(
         gaps = (1 + apart[rows][third.row]) * (1 + _apart(second.kept(rows).kept(third.row), third))
         timed = share / gaps / (1 + (now[third.row] - third.last).clamp(min=0))
         cell = row[rows][third.row] * index.entities + third.target
-        table.scatter_add_(1, cell.expand(2, -1), torch.stack([share, timed]))
-    shares = table.view(2, len(entity), -1).gather(2, chosen.expand(2, -1, -1)).float()
-    return shares[0], shares[1]
+        place = torch.searchsorted(wanted, cell).clamp(max=len(wanted) - 1)
+        hit = torch.nonzero(wanted[place] == cell).squeeze(1)
+        shares.index_add_(1, place[hit], torch.stack([share, timed])[:, hit].double())
+    peers, peers_timed = shares.float()
+    return peers, peers_timed
 
 
 def _apart(one: LatestLinks, other: LatestLinks) -> Tensor:
