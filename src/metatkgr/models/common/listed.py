@@ -31,7 +31,7 @@ class ListedScores:
     Args:
         query: (L,) rows of the queries.
         entity: (L,) who is listed; a (query, entity) pair occurs once.
-        score: (L,) theirs.
+        score: (L,) theirs; not below that of who never filled the slot.
         slots: where the others are counted.
         relation: (Q,) directed.
         time: (Q,).

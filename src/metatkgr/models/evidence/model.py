@@ -23,8 +23,8 @@ from metatkgr.models.evidence.ranker import (
     MOST_AGE,
     REPEAT_BOOST,
     Ranker,
-    boost_repeats,
     initial_weights,
+    repeat_scores,
 )
 from metatkgr.models.evidence.reader import Reader, Similar
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -137,28 +137,22 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         A grade is a share of all that are ranked, or of all repeats.
         """
         reader, count = self.reader_, len(queries)
-        _, relation, time = reader.history.columns(queries)
+        _, relation, time = reader.columns(queries)
         candidates = reader.read(queries, self.similar(queries))
         row = candidates.query
         ranked = self.evidence(candidates.features, relation[row], self.settings.prior)
-        cell, link = row * reader.entities + candidates.entity, candidates.link
-        share, scores = candidates.share, ranked.double()
+        cell, scores = row * reader.entities + candidates.entity, ranked.double()
         repeats = torch.zeros(count, dtype=torch.float64, device=self.device)
         if self.settings.repeats_first:
-            # Old partners are no candidates, but repeats all the same.
             known = candidates.repeats
-            more = ~torch.isin(known.cell, cell)
-            cell = torch.cat([cell, known.cell[more]])
-            link = torch.cat([link, known.values[0][more]])
-            row = cell // reader.entities
-            share, scores = (
-                torch.cat([column, column.new_zeros(len(row) - len(column))])
-                for column in (share, scores)
-            )
-            scores = boost_repeats(scores, link, time[row], share)
-            age = (time[row] - link).clamp(min=0)
-            repeats.index_add_(0, row, (link >= 0) / (1.0 + age.double()))
-            ranked = ranked.masked_fill(candidates.link >= 0, _NO_EVIDENCE)
+            (link, share), again = known.values, known.cell // reader.entities
+            # Old partners are no candidates, but repeats all the same.
+            new = candidates.link < 0
+            cell, row = torch.cat([cell[new], known.cell]), torch.cat([row[new], again])
+            scores = torch.cat([scores[new], repeat_scores(link, time[again], share)])
+            age = (time[again] - link).clamp(min=0)
+            repeats.index_add_(0, again, 1 / (1.0 + age.double()))
+            ranked = ranked.masked_fill(~new, _NO_EVIDENCE)
         level = torch.full_like(repeats, _NO_EVIDENCE)
         level = level.scatter_reduce(0, candidates.query, ranked.double(), "amax")
         part = (ranked - level[candidates.query]).exp()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.settings import EvidenceSettings
 
-__all__ = ["COUNTED", "MOST_AGE", "REPEAT_BOOST", "Ranker", "boost_repeats", "initial_weights"]
+__all__ = ["COUNTED", "MOST_AGE", "REPEAT_BOOST", "Ranker", "initial_weights", "repeat_scores"]
 
 REPEAT_BOOST = 1_000_000
 """More than any learned logit."""
@@ -148,21 +148,19 @@ class Ranker(nn.Module):
         return total
 
 
-def boost_repeats(logits: Tensor, link: Tensor, time: Tensor, share: Tensor) -> Tensor:
-    """Logits with those on top that were linked to e by r before, the latest first.
+def repeat_scores(link: Tensor, time: Tensor, share: Tensor) -> Tensor:
+    """Scores above every logit, for those that were linked to e by r before, the latest first.
 
     Of several that were linked last at the same step, PageRank decides: the weights know nothing
     of repeats, as they are learned from novel answers.
 
     Args:
-        logits: (N,).
-        link: (N,) last step of such a link, -1: never.
-        time: (N,) of the queries.
-        share: (N,) of PageRank, 0..1.
+        link: (L,) last step of such a link.
+        time: (L,) of the queries.
+        share: (L,) of PageRank, 0..1.
 
     Returns:
-        (N,) float64: neither steps nor shares are rounded away.
+        (L,) float64: neither steps nor shares are rounded away.
     """
     age = (time - link).clamp(0, MOST_AGE)
-    repeat = REPEAT_BOOST - age + share.clamp(max=0.9).double()
-    return torch.where(link >= 0, repeat, logits.double())
+    return REPEAT_BOOST - age + share.clamp(max=0.9).double()

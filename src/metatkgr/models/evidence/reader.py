@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,12 +75,10 @@ class Candidates(NamedTuple):
     """(N, F)."""
     link: Tensor
     """(N,) last step at which e was linked to the candidate by r; -1: never."""
-    share: Tensor
-    """(N,) share of PageRank, 0 for who never filled this slot."""
     covered: Tensor
     """(N,) False for an answer that was put among them though nothing speaks for it."""
     repeats: Listing
-    """Last step, of all that e was linked to by r; also of those that are no candidates."""
+    """Last step and share of PageRank of all that e was linked to by r, candidates or not."""
 
 
 class Reader:
@@ -114,6 +113,14 @@ class Reader:
         for begin in range(0, len(queries), size):
             yield slice(begin, begin + size)
 
+    def columns(self, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
+        """Entity, relation and time of the queries, (Q,) each."""
+        entity, relation, time = (
+            torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
+            for column in (queries.entity, queries.relation, queries.time)
+        )
+        return entity, relation, time
+
     def read(
         self, queries: Queries, similar: Similar | None = None, answer: Tensor | None = None
     ) -> Candidates:
@@ -124,7 +131,7 @@ class Reader:
             similar: the translation scores of (query, entity) pairs, if there are any.
             answer: (Q,) put among the candidates, for learning and for reasons; or None.
         """
-        query = entity, relation, time = self.history.columns(queries)
+        query = entity, relation, time = self.columns(queries)
         past = self._past(entity, time)
         known = self._known(past, relation)
         reached = self.pagerank.reached(entity, time, _REACHED)
@@ -174,10 +181,25 @@ class Reader:
             last_link=last_link[row],
         )
         features = features_of(reading, self.settings.left_out)
-        share = far * (usage.count > 0)
-        linked = known.values[0] >= 0
-        repeats = Listing(known.cell[linked], (known.values[0][linked],))
-        return Candidates(row, who, features, link, share, covered, repeats)
+        linked = torch.nonzero(known.values[0] >= 0).squeeze(1)
+        repeats = self._repeats(known.cell[linked], known.values[0][linked], reached, query)
+        return Candidates(row, who, features, link, covered, repeats)
+
+    def _repeats(
+        self, cell: Tensor, link: Tensor, reached: Walks, query: tuple[Tensor, Tensor, Tensor]
+    ) -> Listing:
+        """Last step and PageRank of all that e was linked to by r.
+
+        Walkers whose end is not known are taken to end where the slot's facts are.
+        """
+        _, relation, time = query
+        row = cell // self.entities
+        shares = Listing(reached.row * self.entities + reached.entity, (reached.far,))
+        (far,) = shares.at(cell, 0)
+        slot = relation[row], time[row]
+        count = self.index.slots.usage(cell % self.entities, *slot).count
+        facts = self.index.slots.facts_before(relation, time).clamp(min=1)
+        return Listing(cell, (link, far + reached.lost[row] * count / facts[row]))
 
     def _past(self, entity: Tensor, time: Tensor) -> EntityFacts:
         """The visible facts of each entity: public ones before its time, and its own support."""
