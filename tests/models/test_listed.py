@@ -121,7 +121,7 @@ def test_walkers_stop_where_they_would_spread_too_thin() -> None:
     time = torch.full_like(entity, facts.steps)
     exact, bounded = (
         PageRank(index.neighbours, Supports.none(), threshold=threshold).walks(entity, time)
-        for threshold in (1e-12, 1e-3)
+        for threshold in (1e-12, 1e-2)
     )
     tables = torch.zeros(2, len(entity), index.entities)
     for table, walks in zip(tables, (exact, bounded), strict=True):
