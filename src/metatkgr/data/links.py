@@ -80,7 +80,7 @@ class StoredLinks:
         names = ("key", "link", "neighbour", "ordinal_cell")
         links, distinct, pairs, cells = (len(self.columns[name]) for name in names)
         entities, relations, facts, steps = self.entities, self.relations, self.facts, self.steps
-        sums = (_SUM, -(-2 * facts // EVERY), 2 * facts + 1)
+        sums = (_SUM, 2 * facts // EVERY, 2 * facts + 1)
         return {
             "key": (_WIDE, links, entities * steps),
             "start": (_WIDE, entities + 1, links + 1),

@@ -117,40 +117,48 @@ def times_of_slots(slot: Tensor, time: Tensor) -> Tensor:
 
 
 def running_sums(time: Tensor, group: Tensor, decay: float, offset: int = 0) -> Tensor:
-    r"""Decayed counts within groups, at every eighth position, at its own time.
+    r"""Decayed counts within groups, at every eighth position of a group, at its own time.
 
     .. math:: d_i = 1 + d_{i-1} e^{-(t_i - t_{i-1}) / \tau}
 
     Between two kept positions the sum is taken as it stands. What the sum before adds to the next
     is a factor; factors of 1, 2, 4, … kept positions are put together until all reach beyond the
-    beginning of a group or are too small to count.
+    beginning of a group or are too small to count. Positions are those within a group, so that a
+    sum is the same to the last bit whatever other groups there are, and whatever comes later.
 
     Args:
         time: (D,) ascending within a group.
-        group: (D,) ascending.
+        group: (D,) ascending; whole groups.
         decay: τ.
         offset: the position of the first of them, where these are some of many.
 
     Returns:
-        float32, one for each position that is a multiple of 8.
+        float32; that of the position 8 k of a group which begins at b is at b // 8 + k - 1, counted
+        from ``offset // 8``: no two are at one place. There is none of k = 0, and places may be
+        empty.
     """
-    kept = torch.arange(min(-offset % EVERY, len(time)), len(time), EVERY, device=time.device)
+    position = torch.arange(len(time), device=time.device)
+    begin = torch.searchsorted(group, group)
+    place = (position - begin) // EVERY
+    kept = torch.nonzero((position - begin) % EVERY == 0).squeeze(1)
+    begin, place = begin[kept], place[kept]
     before = kept[:, None] - torch.arange(EVERY, device=time.device)
-    place = before.clamp(min=0)
-    # Across groups time may run backwards: infinitely old, before anything grows beyond bounds.
-    other = (before < 0) | (group[place] != group[kept][:, None])
-    age = (time[kept][:, None] - time[place]).double().masked_fill_(other, torch.inf)
-    total = (age / -decay).exp_().sum(1)
-    other = group[kept[1:]] != group[kept[:-1]]
-    age = (time[kept[1:]] - time[kept[:-1]]).double().masked_fill_(other, torch.inf)
+    other = before < begin[:, None]
+    age = (time[kept][:, None] - time[before.clamp(min=0)]).double()
+    total = (age.masked_fill_(other, torch.inf) / -decay).exp_().sum(1)
     factor = torch.zeros_like(total)
+    age = (time[kept[1:]] - time[kept[:-1]]).double().masked_fill_(place[1:] == 0, torch.inf)
     factor[1:] = (age / -decay).exp_()
     reach = 1
     while reach < len(kept) and bool((factor > 0).any()):
         total[reach:] += factor[reach:] * total[:-reach]
         factor[reach:] = factor[reach:] * factor[:-reach]
         reach *= 2
-    return total.float()
+    sums = total.new_zeros((offset + len(time)) // EVERY - offset // EVERY, dtype=torch.float32)
+    later = place > 0
+    begin = (offset + begin[later]) // EVERY - offset // EVERY
+    sums[begin + place[later] - 1] = total[later].float()
+    return sums
 
 
 def neighbours(

@@ -101,22 +101,23 @@ class SlotUsage:
         if not decays:
             return Usage(high - low, (), last)
         # From the last kept sum on, or from the first fact.
-        kept = (high - 1).clamp(min=0) // EVERY
-        begin = torch.maximum(kept * EVERY, low)
-        position = begin[:, None] + torch.arange(EVERY, device=low.device)
+        kept = (high - 1 - low).clamp(min=0) // EVERY
+        position = (low + kept * EVERY)[:, None] + torch.arange(EVERY, device=low.device)
         there = position < high[:, None]
         step = self.time[position.clamp_(max=len(self.time) - 1)]
         age = (time[:, None] - step).float().masked_fill_(~there, torch.inf)
-        from_sum = kept * EVERY >= low
+        from_sum, place = kept > 0, (low // EVERY + kept - 1).clamp_(min=0)
         decayed = []
         for decay in decays:
-            weight = (age / -decay).exp_()
-            weight[:, 0] *= torch.where(from_sum, self.sums(decay)[kept], 1.0)
+            weight, sums = (age / -decay).exp_(), self.sums(decay)
+            if len(sums):
+                before = sums[place.clamp(max=len(sums) - 1)]
+                weight[:, 0] *= torch.where(from_sum, before, 1.0)
             decayed.append(weight.sum(1))
         return Usage(high - low, tuple(decayed), last)
 
     def sums(self, decay: float) -> Tensor:
-        """The decayed counts at every eighth fact and its time, of itself and those before it."""
+        """The decayed counts at every eighth fact of a slot: see :func:`running_sums`."""
         if decay not in self._sums:
             name = f"usage_sum_{decay:.0f}"
             self._sums[decay] = (

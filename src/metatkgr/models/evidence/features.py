@@ -14,10 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["DECAYS", "FEATURES", "KINDS", "Reading", "columns_of", "features_of"]
+__all__ = ["FEATURES", "KINDS", "Reading", "columns_of", "features_of"]
 
-DECAYS = (2.0, 10.0, 50.0)
-"""τ of the decayed counts, in steps: recent, season, era."""
 _TINY = 1e-6
 _NOT_THERE = math.log(1e-7)
 """Below every share of walks."""

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr.data.orders import DECAYS
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Walks
 from metatkgr.graph.ragged import best_of_each, expand_ranges
-from metatkgr.models.evidence.features import DECAYS, Reading, features_of
+from metatkgr.models.evidence.features import Reading, features_of
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.walks import latest_of_facts, peer_walks
 
