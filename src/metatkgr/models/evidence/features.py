@@ -55,6 +55,8 @@ class Reading:
     """Share of PageRank within 3 steps."""
     far: Tensor
     """Share of PageRank within 12 steps."""
+    far_slot: Tensor
+    """The same, with part of the unknown share."""
     peers: Tensor
     """Share of walks e -q-> y <-q- z -r-> x: what those who share a fact with e answered."""
     peers_timed: Tensor
@@ -118,7 +120,7 @@ _TABLE = (
     _Feature(
         "far_slot",
         "walks",
-        lambda x: torch.where(x.seen_in_slot | (x.contact >= 0), _share(x.far), _NOT_THERE),
+        lambda x: torch.where(x.seen_in_slot | (x.contact >= 0), _share(x.far_slot), _NOT_THERE),
     ),
     _Feature("peers", "peers", lambda x: _share(x.peers)),
     _Feature("peers_timed", "peers", lambda x: _share(x.peers_timed)),

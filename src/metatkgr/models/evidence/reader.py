@@ -33,6 +33,7 @@ _LEAST_CO_OCCURRENCE = 1e-3
 _LOWEST = math.log(_LEAST_CO_OCCURRENCE)
 _REACHED = 512
 """Entities that walks reach most often, among which candidates are chosen."""
+_UNKNOWN = 0.01
 _LATEST = 4096
 """Facts of a slot in which its most frequent fillers of late are looked for."""
 _MOST_FACTS = 1 << 15
@@ -157,6 +158,7 @@ class Reader:
         last_link = torch.full_like(entity, -1)
         last_link.scatter_reduce_(0, past.row[same], past.time[same], "amax")
         facts = torch.bincount(past.row, minlength=len(queries))
+        facts_of_slot = self.index.slots.facts_before(relation, time).clamp(min=1)
         reading = Reading(
             now=now,
             link=link,
@@ -173,6 +175,7 @@ class Reader:
             walks=ends.at(cell, 0)[0],
             near=near,
             far=far,
+            far_slot=far + _UNKNOWN * reached.lost[row] * usage.count / facts_of_slot[row],
             peers=peers,
             peers_timed=peers_timed,
             partners=partners,
