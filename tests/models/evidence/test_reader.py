@@ -99,6 +99,8 @@ def literal_features(
         for kind in (False, True)
     )
     near, far = (literal_shares(protocol, e, t, 0.15, steps)[x] for steps in (3, 12))
+    lost = max(1 - sum(literal_shares(protocol, e, t, 0.15, 12)), 0)
+    share = len(place) / max(sum(q == r for _, q, _, _ in past), 1)
     walks = recurrency_parts(protocol, Query(e, r, t, answer=-1), ENTITIES, walks=True)[x][2]
 
     def age(times: list[int]) -> float:
@@ -127,7 +129,7 @@ def literal_features(
         "walks": math.log1p(walks),
         "near": math.log(near + 1e-6),
         "far": math.log(far + 1e-6),
-        "far_slot": math.log(far + 1e-6 if place or contact else 1e-7),
+        "far_slot": math.log(far + 0.1 * lost * share + 1e-6 if place or contact else 1e-7),
         "peers": math.log(peers[0] + 1e-6),
         "peers_timed": math.log(peers[1] + 1e-6),
         "partners": math.log(partners[0] + 1e-6),

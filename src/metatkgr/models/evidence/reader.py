@@ -33,7 +33,8 @@ _LEAST_CO_OCCURRENCE = 1e-3
 _LOWEST = math.log(_LEAST_CO_OCCURRENCE)
 _REACHED = 512
 """Entities that walks reach most often, among which candidates are chosen."""
-_UNKNOWN = 0.01
+_UNKNOWN = 0.1
+"""What part of the walkers whose end is not known is taken to end where the slot's facts are."""
 _LATEST = 4096
 """Facts of a slot in which its most frequent fillers of late are looked for."""
 _MOST_FACTS = 1 << 15
