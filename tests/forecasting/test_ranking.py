@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -99,3 +101,26 @@ def test_a_softmax_counts_those_behind_the_first(monkeypatch: pytest.MonkeyPatch
         found = chances(scores, Calibration("softmax", 0.7), listed=listed)
         assert torch.allclose(every.gather(1, found.entity), found.chance)
         assert torch.allclose(every[:, -1], found.behind)
+
+
+@pytest.mark.parametrize("model", ["recurrency", "paths", "pagerank"])
+def test_forecasts_of_a_model_that_lists_are_those_of_its_scores_of_all(model: str) -> None:
+    facts = mt.load("world:4000:1")
+    listed, dense = (mt.Forecaster.of(model, facts) for _ in range(2))
+    score = dense.model.score
+    with patch.object(dense.model, "score", lambda queries: score(queries).dense()):
+        tables = [torch.tensor(one.calibration.table) for one in (listed, dense)]
+        assert torch.allclose(*tables, atol=1e-9)
+        assert listed.calibration.temperature == pytest.approx(dense.calibration.temperature)
+        for row in range(len(facts) - 60, len(facts), 12):
+            subject, relation, _, time = facts.describe(row)
+            for asked in (
+                {"relation": relation, "top": 20},
+                {"relation": relation, "side": "subject", "horizon": 3},
+                {"at": time},
+            ):
+                few, every = (one.predict(subject, **asked) for one in (listed, dense))
+                assert [f.entity for f in few] == [f.entity for f in every]
+                assert [f.probability for f in few] == pytest.approx(
+                    [f.probability for f in every], abs=1e-9
+                )

@@ -69,6 +69,25 @@ def test_a_repeat_is_the_first_reason(learned: tuple[EvidenceModel, Tasks]) -> N
     )
 
 
+def test_what_was_scored_is_not_read_again_for_its_reasons(
+    learned: tuple[EvidenceModel, Tasks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tasks = learned
+    asked = tasks.questions[np.arange(0, len(tasks.questions), 31)[:20]]
+    model.prepare(tasks.visible).adapt(tasks.supports)
+    answer = top(model, asked, 0)
+    unlikely = torch.arange(len(answer)) % len(tasks.facts.entities)
+    model.adapt(tasks.supports)
+    read_anew = [model.reasons(asked, who) for who in (answer, unlikely)]
+    model.score(asked)
+    assert model.reasons(asked, unlikely) == read_anew[1]
+    monkeypatch.setattr(model.reader_, "read", None)
+    for explained, anew in zip(model.reasons(asked, answer), read_anew[0], strict=True):
+        assert [why.kind for why in explained] == [why.kind for why in anew]
+        weights = [why.weight for why in anew]
+        assert [why.weight for why in explained] == pytest.approx(weights, rel=1e-4)
+
+
 @pytest.mark.parametrize("place", [0, 2])
 def test_without_its_first_reason_an_answer_falls(
     learned: tuple[EvidenceModel, Tasks], place: int

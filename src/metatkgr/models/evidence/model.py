@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from metatkgr.models.evidence.ranker import (
     initial_weights,
     repeat_scores,
 )
-from metatkgr.models.evidence.reader import Reader, Similar
+from metatkgr.models.evidence.reader import Candidates, Reader, Similar
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import RankerPhase, relation_co_occurrence
 from metatkgr.models.trainable import Phase, TrainableModel
@@ -41,8 +42,15 @@ _SHARES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 """Where grades of ranked candidates begin: shares of a softmax over such candidates."""
 _STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 """Where grades of repeats begin: shares of 1 / (1 + steps since the last time) over all repeats."""
+_KEPT = 64
+"""Queries whose features are kept until there are other supports."""
 _UNKNOWN = 0.01
 """Added to that sum, so that a lone repeat of long ago is no strong one."""
+
+
+def _keys(queries: Queries) -> Iterator[tuple[int, ...]]:
+    columns = (queries.entity, queries.relation, queries.time)
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 @register
@@ -106,6 +114,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         """Index the supports, beside the public facts."""
         self.reader_ = Reader(self.index_, supports, self.evidence.transfer, self.settings)
         self._scored: tuple[Queries | None, Tensor] = (None, torch.zeros(2, 0))
+        self._read: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         return self
 
     @torch.no_grad()
@@ -139,6 +148,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         reader, count = self.reader_, len(queries)
         _, relation, time = reader.columns(queries)
         candidates = reader.read(queries, self.similar(queries))
+        self._keep(queries, candidates)
         row = candidates.query
         ranked = self.evidence(candidates.features, relation[row], self.settings.prior)
         cell, scores = row * reader.entities + candidates.entity, ranked.double()
@@ -184,14 +194,36 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""
         relation = torch.from_numpy(queries.relation).to(self.device)
         candidate = candidate.to(self.device)
-        with torch.no_grad():
-            candidates = self.reader_.read(queries, self.similar(queries), candidate)
-        chosen = candidates.entity == candidate[candidates.query]
-        parts = self.evidence.contributions(candidates.features[chosen], relation).cpu()
+        parts = self.evidence.contributions(self._features(queries, candidate), relation).cpu()
         contributed = [
             {kind: float(row[columns_of(kind)].sum()) for kind in KINDS} for row in parts
         ]
         return ranker_reasons(self.reader_.history, queries, candidate, contributed)
+
+    def _keep(self, queries: Queries, candidates: Candidates) -> None:
+        """Keep the candidates and features of a few queries, who may be asked for reasons."""
+        if len(queries) + len(self._read) > _KEPT:
+            return
+        end = torch.bincount(candidates.query, minlength=len(queries)).cumsum(0).tolist()
+        for key, begin, stop in zip(_keys(queries), [0, *end], end, strict=False):
+            self._read[key] = candidates.entity[begin:stop], candidates.features[begin:stop]
+
+    @torch.no_grad()
+    def _features(self, queries: Queries, candidate: Tensor) -> Tensor:
+        """(Q, F) features of one candidate of each query, as they were scored or read now."""
+        found: dict[int, Tensor] = {}
+        for row, (key, x) in enumerate(zip(_keys(queries), candidate.tolist(), strict=True)):
+            entity, features = self._read.get(key, (candidate[:0], candidate[:0]))
+            place = int(torch.searchsorted(entity, x))
+            if place < len(entity) and int(entity[place]) == x:
+                found[row] = features[place]
+        rest = np.array([row for row in range(len(queries)) if row not in found], np.int64)
+        if len(rest):
+            some, wanted = queries[rest], candidate[torch.from_numpy(rest).to(self.device)]
+            read = self.reader_.read(some, self.similar(some), wanted)
+            chosen = read.features[read.entity == wanted[read.query]]
+            found |= dict(zip(rest.tolist(), chosen, strict=True))
+        return torch.stack([found[row] for row in range(len(queries))])
 
     def similar(self, queries: Queries) -> Similar | None:
         """Log-softmax of the translation scores over candidates; None: there are no vectors."""
