@@ -19,11 +19,12 @@ import pytest
 
 import metatkgr as mt
 from command_line import Run
-from metatkgr.errors import SettingsError
+from metatkgr.errors import DataError, SettingsError
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import read_records
 from metatkgr.experiments.runner import LOG, record_path, run_grid, work_through
+from metatkgr.forecasting.newcomers import Opening, _opened
 from metatkgr.models.trainable import Part
 from metatkgr.training.cluster import LOCAL, evaluate_on
 from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
@@ -96,6 +97,32 @@ def test_a_node_dies_and_every_cell_is_computed_once(nodes: Any, tmp_path: Path)
     assert resumed.training["epochs"] == 80
 
 
+def test_two_nodes_forecast_for_all_newcomers_as_one_process(
+    nodes: Any, run: Run, tmp_path: Path
+) -> None:
+    data = tmp_path / "events"
+    assert run("data", "simulate", "--facts", 3000, "--out", tmp_path / "e.csv").code == 0
+    assert run("data", "ingest", tmp_path / "e.csv", "--out", data).code == 0
+    words = ("predict", data, "--newcomers", "--since", "104w", "--top", 3, "--device", "cpu")
+    alone, shared = tmp_path / "alone.csv", tmp_path / "shared.csv"
+    assert run(*words, "--out", alone).code == 0
+    shown = run(*words, "--out", shared, "--cluster", nodes[0])
+    assert shown.code == 0, shown.err
+    assert alone.read_bytes() == shared.read_bytes()
+    assert len(alone.read_text().splitlines()) > 3 * 64, "one piece of work shares nothing out"
+
+
+def test_a_node_that_sees_other_facts_is_told(tmp_path: Path) -> None:
+    facts = mt.simulate(facts=2000)
+    calibration = mt.Forecaster.of("recurrency", facts).calibration
+    opening = Opening("world:2000:2", "recurrency")
+    size = (len(facts), len(facts.entities), int(facts.time[-1]))
+    with pytest.raises(DataError, match="all nodes must share it"):
+        _opened(opening, calibration, size, "cpu")
+    with pytest.raises(DataError, match=f"the node .*{tmp_path.name}"):
+        _opened(Opening(str(tmp_path / "gone"), "recurrency"), calibration, size, "cpu")
+
+
 @pytest.mark.slow
 def test_the_documented_commands_run(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +132,7 @@ def test_the_documented_commands_run(
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```shell\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     commands = [line for block in blocks for line in block.splitlines()]
-    assert {line.split()[1] for line in commands} == {"reproduce", "evaluate", "tune"}
+    assert {line.split()[1] for line in commands} == {"reproduce", "evaluate", "tune", "predict"}
     for command in commands:
         shown = run(*shlex.split(command)[1:])
         assert shown.code == 0, f"{command}\n{shown.err}"

@@ -128,7 +128,7 @@ def metric_table(result: dict[str, Any]) -> Table:
 
 
 @contextmanager
-def growing_bar(what: str) -> Iterator[Callable[[int, int], object]]:
+def growing_bar(what: str, unit: str = "q") -> Iterator[Callable[[int, int], object]]:
     """A progress bar on standard error, where that is a terminal.
 
     Yields:
@@ -142,7 +142,7 @@ def growing_bar(what: str) -> Iterator[Callable[[int, int], object]]:
         def update(done: int, total: int) -> None:
             nonlocal bar
             if bar is None:  # drawn when there is something to tell, not while others print
-                words = {"desc": visible(what), "unit": "q", "disable": None, "leave": False}
+                words = {"desc": visible(what), "unit": unit, "disable": None, "leave": False}
                 bar = stack.enter_context(tqdm(total=total, file=sys.stderr, **words))
             bar.total = total
             bar.update(done)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metatkgr.cli import options
 from metatkgr.cli.options import Reading, reads_data
-from metatkgr.cli.output import console_for, emit_json
+from metatkgr.cli.output import console_for, emit_json, growing_bar
 
 if TYPE_CHECKING:
     from metatkgr.forecasting.calibration import Calibration
@@ -21,8 +22,27 @@ __all__ = ["calibrate", "predict"]
 def predict(
     data: options.RunOrData,
     entity: Annotated[
-        str, typer.Option("--entity", "-e", help="Who is asked about: a name.", show_default=False)
-    ],
+        str | None,
+        typer.Option("--entity", "-e", help="Who is asked about: a name.", show_default=False),
+    ] = None,
+    newcomers: Annotated[
+        bool,
+        typer.Option(
+            "--newcomers", help="Ask about every entity that emerged lately, and write a file."
+        ),
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --newcomers: since a time as --at takes it, or so long before the last fact "
+            "(30d; also h, w, y); without it, since the end of what a model learns from.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With --newcomers: the file, .parquet, .jsonl or .csv."),
+    ] = None,
     relation: Annotated[
         str | None,
         typer.Option("--relation", "-r", help="By which relation; without it, the likeliest."),
@@ -58,6 +78,10 @@ def predict(
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
+    cluster: options.Cluster = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="With --cluster local: processes that share the newcomers.")
+    ] = 1,
     model: options.ModelName = None,
     shots: options.KnownShots = None,
     device: options.Device = "auto",
@@ -78,17 +102,20 @@ def predict(
     `metatkgr predict events.csv --entity "Acme Corp"` (its likeliest next facts, by the rule paths)
 
     `metatkgr predict events.csv --entity "New Ltd" --facts first-facts.csv --json -`
+
+    `metatkgr predict runs/events --newcomers --since 30d --top 5 --out forecasts.parquet`
     """
-    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.forecasting.forecaster import Forecaster, Question
     from metatkgr.training.opening import open_model
 
+    _check_asked(entity, newcomers, since, out, cluster, facts, explain)
     console = console_for(json_out)
     with console.status(f"opening {data} …"):
         opened = open_model(
             data,
             model=model,
             shots=shots,
-            device=device,
+            device="cpu" if cluster else device,
             verify=verify,
             **reading.options(console, data=data if facts else None),
         )
@@ -101,6 +128,33 @@ def predict(
             f"Observed {taken.accepted:,} facts{new}; {taken.duplicates:,} were known.",
             soft_wrap=True,
         )
+    if entity is None:
+        from metatkgr.forecasting.newcomers import Opening, forecast_newcomers
+
+        assert out is not None
+        with growing_bar("newcomers", "entities") as progress:
+            count, rows = forecast_newcomers(
+                forecaster,
+                out,
+                since=since,
+                question=Question("", relation, at, side, top, horizon),
+                cluster=cluster,
+                workers=workers,
+                device=device,
+                opening=Opening(
+                    _for_all_nodes(data),
+                    model,
+                    shots,
+                    tuple(reading.fields.items()),
+                    None if verify is None else str(verify.absolute()),
+                ),
+                progress=progress,
+            )
+        console.print(f"{out}: {rows:,} forecasts for {count:,} newcomers", soft_wrap=True)
+        if count:
+            console.print(_trust(forecaster.calibration), soft_wrap=True)
+        emit_json(json_out, {"file": str(out), "newcomers": count, "forecasts": rows})
+        return
     with console.status("calibrating and asking …"):
         forecasts = forecaster.predict(
             entity, relation, at=at, side=side, top=top, horizon=horizon, explain=explain
@@ -108,6 +162,39 @@ def predict(
     console.print(forecasts)
     console.print(_trust(forecaster.calibration), soft_wrap=True)
     emit_json(json_out, forecasts.to_json())
+
+
+def _check_asked(
+    entity: str | None,
+    newcomers: bool,
+    since: str | None,
+    out: Path | None,
+    cluster: str | None,
+    facts: str | None,
+    explain: bool,
+) -> None:
+    """Refuse options that do not go together."""
+    from metatkgr.errors import SettingsError
+
+    if (entity is None) != newcomers:
+        raise SettingsError("say who is asked about: --entity NAME, or --newcomers")
+    if newcomers and out is None:
+        raise SettingsError("--newcomers writes a file: --out forecasts.parquet, .jsonl or .csv")
+    if newcomers and explain:
+        raise SettingsError("--newcomers gives no reasons: ask --entity NAME --explain for them")
+    if not newcomers and (since or out or cluster):
+        raise SettingsError("--since, --out and --cluster are for --newcomers")
+    if cluster and facts:
+        raise SettingsError(
+            "the nodes of a cluster open DATA as it is: add the facts to it first, with "
+            "'metatkgr data ingest FILE --append FOLDER'"
+        )
+
+
+def _for_all_nodes(data: str) -> str:
+    """DATA as any process finds it: a path from the root, or a name as it is."""
+    path = Path(data).expanduser()
+    return str(path.absolute()) if path.exists() else data
 
 
 @reads_data

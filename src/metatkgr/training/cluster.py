@@ -10,7 +10,8 @@ import logging
 import multiprocessing
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from metatkgr.data.tasks import Tasks
-from metatkgr.errors import SettingsError
+from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.models import Model, available
 from metatkgr.models.trainable import Part, TrainableModel
@@ -87,6 +88,39 @@ class Connection:
         """
         how = {"num_cpus": 1, "num_gpus": self.share, "max_retries": _ATTEMPTS - 1}
         return partial(self.ray.remote(**how)(_on_node).remote, function)
+
+    def map(self, function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
+        """What a function makes of pieces of work, in their order.
+
+        A few pieces are under way or wait for their turn, so that memory stays bounded. What the
+        function holds travels once to each node, a piece with each call.
+
+        Raises:
+            MetaTKGRError: as the function raised it; or the nodes were lost too often.
+        """
+        begin, shared = self.remote(_call), self.ray.put(function)
+        waiting: deque[Any] = deque()
+        for piece in pieces:
+            waiting.append(begin(shared, piece))
+            if len(waiting) >= 4 * self.slots:
+                yield self._result(waiting.popleft())
+        while waiting:
+            yield self._result(waiting.popleft())
+
+    def _result(self, reference: Any) -> Any:
+        try:
+            return self.ray.get(reference)
+        except self.ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, MetaTKGRError):
+                raise error.cause from None
+            raise
+        except self.ray.exceptions.RayError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise MetaTKGRError(f"the cluster lost a piece of work too often: {reason}") from error
+
+
+def _call(function: Callable[[Any], Any], piece: Any) -> Any:
+    return function(piece)
 
 
 def _load_ray() -> Any:

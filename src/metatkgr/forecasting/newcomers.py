@@ -1,0 +1,263 @@
+"""The next facts of every entity that has just emerged, as rows of a file.
+
+The newcomers are taken a batch at a time, in the order of their numbers. On a cluster the batches
+are shared out, and their rows come back in that order: the file is the same.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from metatkgr.data.frames import need
+from metatkgr.data.periods import Period, Periods
+from metatkgr.errors import DataError, MetaTKGRError, SettingsError
+from metatkgr.files import atomic_path
+from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.incoming import checked_step
+from metatkgr.forecasting.live import Snapshot
+from metatkgr.forecasting.ranking import Question
+from metatkgr.training.cluster import connected
+from metatkgr.training.opening import open_model
+
+__all__ = ["FORMATS", "NewcomerForecast", "Opening", "forecast_newcomers", "newcomers_since"]
+
+FORMATS = (".parquet", ".jsonl", ".csv")
+_AT_ONCE = 64
+"""Newcomers asked about in one go; one piece of a cluster's work."""
+_ROWS = 1 << 16
+"""Rows written in one go."""
+_DURATION = re.compile(r"(\d{1,9})\s*([hdwy])")
+_LENGTHS: Mapping[str, Mapping[str, int]] = {
+    "hour": {"h": 1, "d": 24, "w": 168},
+    "day": {"d": 1, "w": 7},
+    "week": {"w": 1},
+    "month": {"y": 12},
+    "year": {"y": 1},
+}
+"""Units of raw time in an hour, day, week or year, by the unit of the graph."""
+
+
+class NewcomerForecast(NamedTuple):
+    """A row of the file."""
+
+    entity: str
+    """The newcomer."""
+    rank: int
+    """1 is the likeliest."""
+    relation: str
+    side: str
+    """'object': the newcomer is the subject and ``answer`` the object; 'subject': the reverse."""
+    answer: str
+    """The other end."""
+    at: str
+    probability: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a node of a cluster opens; the arguments of ``open_model``."""
+
+    source: str
+    """Every node sees it under this path."""
+    model: str | None = None
+    shots: int | str | None = None
+    reading: tuple[tuple[str, Any], ...] = ()
+    verify: str | None = None
+
+
+def newcomers_since(snapshot: Snapshot, since: str | None = None) -> list[int]:
+    """The entities that emerged since, by their numbers; all have a fact.
+
+    Args:
+        snapshot: the facts.
+        since: a date, a number where the graph counts in numbers, or a time before its last fact:
+            '30d', and so for hours, weeks and years. None: since the end of what a model learns
+            from, the period of meta-validation.
+
+    Raises:
+        DataError: it is none of these, or not for this graph.
+    """
+    calendar, last = snapshot.first.calendar, snapshot.last_step
+    if since is None:
+        begin = int(Periods.last_steps(snapshot.first)[Period.META_VALIDATION]) + 1
+    elif found := _DURATION.fullmatch(since.strip()):
+        lengths = _LENGTHS.get(calendar.unit, {})
+        if found[2] not in lengths:
+            ways = " or ".join(f"30{letter}" for letter in lengths) or "a number"
+            raise DataError(f"the graph counts time in {calendar.unit}s: write {ways}, not {since}")
+        raw = int(found[1]) * lengths[found[2]]
+        begin = last + 1 - -(-raw // calendar.stride)
+    else:
+        begin = checked_step(since, calendar, last + 1, "time since when")
+    first = snapshot.index.first_seen
+    emerged: list[int] = ((first >= begin) & (first <= last)).nonzero().squeeze(1).tolist()
+    return emerged
+
+
+def forecast_newcomers(
+    forecaster: Forecaster,
+    out: str | Path,
+    *,
+    since: str | None = None,
+    question: Question | None = None,
+    cluster: str | None = None,
+    workers: int = 1,
+    device: str = "auto",
+    opening: Opening | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[int, int]:
+    """Write the likeliest next facts of every newcomer to a file.
+
+    Args:
+        forecaster: of the facts.
+        out: .parquet, .jsonl or .csv; it appears when it is complete.
+        since: as in :func:`newcomers_since`.
+        question: what is asked about each; its entity does not count.
+        cluster, workers, device: as in ``training.cluster.connected``; None: this process.
+        opening: how a node opens the facts and the model; needed on a cluster.
+        progress: called with the newcomers done since the last call, and the number of all.
+
+    Returns:
+        The numbers of newcomers and of rows.
+
+    Raises:
+        MetaTKGRError: the question cannot be asked, a node sees other facts, the file has no
+            known format or cannot be written.
+    """
+    path = Path(out)
+    if path.suffix not in FORMATS:
+        raise SettingsError(f"forecasts are written as {', '.join(FORMATS)}, not {path.name!r}")
+    asked = question or Question("")
+    snapshot = forecaster.snapshot()
+    emerged = newcomers_since(snapshot, since)
+    pieces = [emerged[begin : begin + _AT_ONCE] for begin in range(0, len(emerged), _AT_ONCE)]
+    count = 0
+    with atomic_path(path) as temporary, _writer(temporary) as write:
+
+        def collect(results: Iterable[list[NewcomerForecast]]) -> None:
+            nonlocal count
+            for piece, rows in zip(pieces, results, strict=True):
+                write(rows)
+                count += len(rows)
+                if progress:
+                    progress(len(piece), len(emerged))
+
+        if cluster is None:
+            collect(_rows(forecaster, asked, piece) for piece in pieces)
+        else:
+            assert opening is not None
+            calibration = forecaster.calibration if pieces else None
+            with connected(cluster, workers=workers, device=device) as nodes:
+                graph = (opening, calibration, _size(snapshot), nodes.device)
+                collect(nodes.map(partial(_on_node, graph, asked), pieces))
+    return len(emerged), count
+
+
+def _rows(forecaster: Forecaster, asked: Question, piece: list[int]) -> list[NewcomerForecast]:
+    names = [forecaster.snapshot().entities.name(number) for number in piece]
+    rows: list[NewcomerForecast] = []
+    questions = [replace(asked, entity=name) for name in names]
+    for name, found in zip(names, forecaster.predict_many(questions), strict=True):
+        if isinstance(found, MetaTKGRError):
+            raise found
+        rows += [
+            NewcomerForecast(
+                name, f.rank, f.relation, f.side, f.entity, f.at, f.probability, f.score
+            )
+            for f in found
+        ]
+    return rows
+
+
+def _size(snapshot: Snapshot) -> tuple[int, int, int]:
+    """Facts, entities and last step."""
+    return len(snapshot.visible), len(snapshot.entities), snapshot.last_step
+
+
+_Graph = tuple[Opening, Calibration | None, tuple[int, int, int], str]
+"""What a node opens, the calibration, the size that it must find, and the device."""
+
+
+def _on_node(graph: _Graph, asked: Question, piece: list[int]) -> list[NewcomerForecast]:
+    return _rows(_opened(*graph), asked, piece)
+
+
+@lru_cache(maxsize=1)
+def _opened(
+    opening: Opening, calibration: Calibration, size: tuple[int, int, int], device: str
+) -> Forecaster:
+    """The forecaster of a process of a cluster, kept between its pieces."""
+    try:
+        opened = open_model(
+            opening.source,
+            model=opening.model,
+            shots=opening.shots,
+            reading=dict(opening.reading),
+            device=device,
+            verify=opening.verify,
+        )
+    except MetaTKGRError as error:
+        raise DataError(f"the node {socket.gethostname()}: {error}") from None
+    found = Forecaster(opened.model, opened.facts, shots=opened.shots, calibration=calibration)
+    if _size(found.snapshot()) != size:
+        raise DataError(
+            f"the node {socket.gethostname()} finds other facts in {opening.source}: all nodes "
+            "must share it"
+        )
+    return found
+
+
+@contextmanager
+def _writer(path: Path) -> Iterator[Callable[[list[NewcomerForecast]], None]]:
+    """What writes rows to a file, in the format of its name."""
+    columns = NewcomerForecast._fields
+    if path.suffix == ".parquet":
+        with _parquet_writer(path) as write:
+            yield write
+        return
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        if path.suffix == ".csv":
+            lines = csv.writer(file)
+            lines.writerow(columns)
+            yield lines.writerows
+        else:
+            yield lambda rows: file.writelines(
+                json.dumps(row._asdict(), ensure_ascii=False, allow_nan=False) + "\n"
+                for row in rows
+            )
+
+
+@contextmanager
+def _parquet_writer(path: Path) -> Iterator[Callable[[list[NewcomerForecast]], None]]:
+    pa, parquet = need("pyarrow"), need("pyarrow.parquet")
+    kinds = {str: pa.string(), int: pa.int32(), float: pa.float64()}
+    types = {"rank": int, "probability": float, "score": float}
+    columns = NewcomerForecast._fields
+    schema = pa.schema([(name, kinds[types.get(name, str)]) for name in columns])
+    waiting: list[NewcomerForecast] = []
+
+    def flush() -> None:
+        if waiting:
+            table = pa.Table.from_pylist([row._asdict() for row in waiting], schema=schema)
+            file.write_table(table)
+        waiting.clear()
+
+    def write(rows: list[NewcomerForecast]) -> None:
+        waiting.extend(rows)
+        if len(waiting) >= _ROWS:
+            flush()
+
+    with parquet.ParquetWriter(path, schema) as file:
+        yield write
+        flush()
