@@ -76,10 +76,15 @@ class NeighbourOrder:
         last = len(self.start) - 1
         return self.start[entity.clamp(max=last)], self.start[(entity + 1).clamp(max=last)]
 
-    def before(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """(Q,) where the neighbours before a time lie."""
+    @cached_property
+    def last(self) -> int:
+        """The last step at which a pair began; -1: there is none."""
+        return int(self.first.max()) if len(self) else -1
+
+    def before(self, entity: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(Q,) where the neighbours before a time lie; None: a time after all of them."""
         low, high = self.row(entity)
-        return low, bisect_ranges(self.first, low, high, time)
+        return low, high if time is None else bisect_ranges(self.first, low, high, time)
 
     def find(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) positions of pairs, and which of them are there."""
@@ -114,6 +119,20 @@ class Neighbours:
         self._layers, self.entities, self._before = layers, entities, before
         self.device = layers[0].first.device
 
+    def all_before(self, time: Tensor) -> bool:
+        """Whether every pair began before all of some times: queries about today."""
+        last = max(order.last for order, _ in self._began)
+        return bool((time > last).all())
+
+    def before(self, entity: Tensor, time: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        """Where the neighbours of entities before a time lie in each layer, (Q,) low and high.
+
+        Args:
+            entity: (Q,) int64.
+            time: (Q,) int64; None: one for which :meth:`all_before` holds.
+        """
+        return [order.before(entity, time) for order, _ in self._began]
+
     def degree(self, entity: Tensor, time: Tensor) -> Tensor:
         """(Q,) how many entities each was linked to before a time, itself included if it was.
 
@@ -121,11 +140,34 @@ class Neighbours:
             entity: (Q,) int64.
             time: (Q,) int64.
         """
-        degree = torch.zeros_like(entity)
-        for order, began_in_other in self._began:
-            low, high = order.before(entity, time)
-            degree += high - low - _within(began_in_other, low, high)
-        return degree
+        return self.count(self.before(entity, time))
+
+    def count(self, ranges: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """(Q,) how many neighbours lie in ranges that :meth:`before` gave."""
+        counts = []
+        for (_, began_in_other), (low, high) in zip(self._began, ranges, strict=True):
+            count = high - low
+            if len(began_in_other):
+                count = count - _within(began_in_other, low, high)
+            counts.append(count)
+        return sum(counts[1:], start=counts[0])
+
+    def each(self, ranges: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """(L,) rows and targets of all neighbours in ranges that :meth:`before` gave.
+
+        Rows are in no order where there are several layers.
+        """
+        rows, targets = [], []
+        for (order, began_in_other), (low, high) in zip(self._began, ranges, strict=True):
+            row, position = expand_ranges(low, high)
+            if len(began_in_other):
+                kept = ~torch.isin(position, began_in_other)
+                row, position = row[kept], position[kept]
+            rows.append(row)
+            targets.append(order.target[position])
+        if len(rows) == 1:
+            return rows[0], targets[0].long()
+        return torch.cat(rows), torch.cat(targets).long()
 
     def expand(
         self, entity: Tensor, time: Tensor, most: int | None = None

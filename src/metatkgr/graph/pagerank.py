@@ -92,13 +92,14 @@ class PageRank:
         cells, masses = [start], [torch.full_like(start, self.restart, dtype=torch.float64)]
         near = [torch.ones_like(start, dtype=torch.bool)]
         cell, mass = self._first_step(entity, time)
+        bound = None if self.neighbours.all_before(time) else time
         for number in range(1, self.steps + 1):
             cells.append(cell)
             masses.append(self.restart * mass)
             near.append(torch.full_like(cell, number <= _NEAR, dtype=torch.bool))
             if number == self.steps or not len(cell):
                 break
-            cell, mass = self._step(cell, mass, time)
+            cell, mass = self._step(cell, mass, bound)
         cell, member = torch.unique(torch.cat(cells), return_inverse=True)
         share, short = torch.cat(masses), torch.cat(near)
         far = share.new_zeros(len(cell)).index_add_(0, member, share)
@@ -133,7 +134,7 @@ class PageRank:
 
     def _first_step(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """Cells and masses after one step: to public neighbours and to those of the own support."""
-        row, target = self.neighbours.expand(entity, time)
+        row, target = self.neighbours.each(self.neighbours.before(entity, time))
         low = torch.searchsorted(self._own, entity)
         own, position = expand_ranges(low, torch.searchsorted(self._own, entity, right=True))
         cell = torch.cat(
@@ -144,13 +145,16 @@ class PageRank:
         reached = torch.bincount(row, minlength=len(entity)).double()
         return cell, (1 - self.restart) / reached[row]
 
-    def _step(self, cell: Tensor, mass: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """One more step of those walkers that are worth it."""
-        row, entity = cell // self.entities, cell % self.entities
-        degree = self.neighbours.degree(entity, time[row])
-        each = (1 - self.restart) * mass / degree.clamp(min=1)
+    def _step(self, cell: Tensor, mass: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One more step of those walkers that are worth it; no time: after all links."""
+        row = cell // self.entities
+        entity = cell - row * self.entities
+        ranges = self.neighbours.before(entity, None if time is None else time[row])
+        degree = self.neighbours.count(ranges)
         go_on = torch.nonzero((mass > self.threshold * degree) & (degree > 0)).squeeze(1)
-        row, each = row[go_on], each[go_on]
-        walker, target = self.neighbours.expand(entity[go_on], time[row])
+        row = row[go_on]
+        each = (1 - self.restart) * mass[go_on] / degree[go_on]
+        some = [(low[go_on], high[go_on]) for low, high in ranges]
+        walker, target = self.neighbours.each(some)
         cell, member = torch.unique(row[walker] * self.entities + target, return_inverse=True)
         return cell, each.new_zeros(len(cell)).index_add_(0, member, each[walker])

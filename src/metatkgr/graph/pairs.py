@@ -398,6 +398,12 @@ class Pairs:
             time: (N,) only facts before it are seen.
             most: how many links of each; one number, or (N,).
         """
+        if len(self._began) == 1:
+            ((pairs, _),) = self._began
+            row, position = pairs.latest(entity, relation, time, most)
+            along, target = pairs.slot(position) % self.relations, pairs.target(position)
+            last = pairs.last(position, time[row])
+            return LatestLinks(row, along, target, pairs.first(position), last)
         parts = []
         for pairs, began_in_other in self._began:
             row, position = pairs.latest(entity, relation, time, most + len(began_in_other))

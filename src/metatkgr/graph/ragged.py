@@ -24,7 +24,7 @@ def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
         position: (L,) the integer itself.
     """
     length = stop - start
-    row = torch.repeat_interleave(torch.arange(len(length), device=start.device), length)
+    row = torch.repeat_interleave(length)
     before = torch.cumsum(length, 0) - length
     position = torch.arange(len(row), device=start.device) + (start - before)[row]
     return row, position

@@ -279,3 +279,13 @@ def test_earlier_entities_are_taken_as_new_and_show_nothing_but_known_facts() ->
         assert set(asked) <= allowed
         first = example_sets(problem, EvidenceSettings(train_queries=50, earlier_queries=50))
         assert len(first[1].queries) > 0
+
+
+def test_contributions_of_hidden_weights_are_gradients_times_features() -> None:
+    ranker = some_ranker(hidden=3)
+    features = torch.randn(5, len(FEATURES), generator=GENERATOR)
+    relation = torch.tensor([0, 2, 2, 1, 0])
+    z = ranker.standardised(features).detach().requires_grad_(True)
+    total = ranker(z * ranker.deviation + ranker.mean, relation).sum()
+    (slope,) = torch.autograd.grad(total, z)
+    torch.testing.assert_close(ranker.contributions(features, relation), slope * z.detach())

@@ -19,7 +19,7 @@ from metatkgr.graph.slots import Slots
 
 __all__ = ["ListedScores", "Scores", "best_of"]
 
-_LATEST = 1 << 14
+_LATEST = 1 << 12
 """Facts of a slot in which the most frequent of the unlisted are looked for."""
 _MOST = 2.0**53
 """Above every count."""
@@ -155,6 +155,17 @@ class ListedScores:
         """
         size = min(most, self.entities)
         row = torch.arange(self.rows, device=self.device)
+        order = torch.argsort(self.score, descending=True, stable=True)
+        order = order[torch.argsort(self.query[order], stable=True)]
+        start = torch.searchsorted(self.query, row)
+        end = torch.searchsorted(self.query, row, right=True)
+        facts = self._slots.facts_before(self._relation, self._time)
+        # Nobody else has filled the slot more often than there are facts.
+        if bool((end - start >= size).all()):
+            position = order[start.unsqueeze(1) + torch.arange(size, device=self.device)]
+            score = self.score[position]
+            if bool((score[:, -1] >= self._unlisted(row, facts)).all()):
+                return score, self.entity[position]
         query, entity = self._not_listed(*self._frequent())
         known = torch.bincount(torch.cat([self.query, query]), minlength=self.rows)
         short = torch.nonzero(known < size).squeeze(1)
