@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shlex
 import sys
@@ -19,6 +20,9 @@ import pytest
 
 import metatkgr as mt
 from command_line import Run
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.frames import to_pandas
+from metatkgr.data.ingest import append, ingest
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record
@@ -187,6 +191,28 @@ def test_the_parts_of_an_evaluation_are_the_evaluation(count: int) -> None:
     for name, ranks in whole.ranks.items():
         assert np.array_equal(joined.ranks[name], ranks)
     assert np.array_equal(joined.novel, whole.novel)
+
+
+@pytest.mark.parametrize("ingested", [False, True])
+def test_tasks_travel_to_another_process(tmp_path: Path, ingested: bool) -> None:
+    facts = mt.simulate(facts=2000)
+    if ingested:
+        to_pandas(facts).to_csv(tmp_path / "events.csv", index=False)
+        ingest([tmp_path / "events.csv"], tmp_path / "events")
+        facts = FactFolder(tmp_path / "events").facts()
+    tasks = mt.Tasks.build(facts, shots=2)
+    there = pickle.loads(pickle.dumps(tasks))
+    assert there.facts is there.visible.base
+    assert there.facts.fingerprint == facts.fingerprint
+    whole, elsewhere = (mt.evaluate(mt.create("paths"), some) for some in (tasks, there))
+    assert all(np.array_equal(elsewhere.ranks[name], whole.ranks[name]) for name in whole.ranks)
+    if ingested:
+        assert len(pickle.dumps(facts)) < 10_000, "the columns travelled, not the path"
+        sent = pickle.dumps(facts)
+        (tmp_path / "more.csv").write_text("s,r,o,t\nA,plays for,B,2030-01-07\n")
+        append([tmp_path / "more.csv"], tmp_path / "events")
+        with pytest.raises(DataError, match="all machines must share it"):
+            pickle.loads(sent)
 
 
 def test_without_ray_one_is_told_what_to_install(

@@ -173,6 +173,13 @@ class Facts:
     """The ``data.folder.FactFolder`` that these are all facts of; not passed on to a copy, which
     may hold others."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process go the columns, or the path of their folder; a law stays behind."""
+        if self.folder is not None:
+            return self.folder.facts, ()
+        columns = (self.subject, self.relation, self.object, self.time)
+        return Facts, (*columns, self.entities, self.relations, self.calendar, self.name)
+
     def __post_init__(self) -> None:
         for name in ("subject", "relation", "object", "time"):
             column = getattr(self, name)

@@ -184,6 +184,10 @@ class FactFolder:
                     raise
                 self.manifest = latest
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens it too, where it sees the same folder."""
+        return _opened_elsewhere, (str(self.folder.absolute()), self.manifest)
+
     def _open(self) -> None:
         about = self.manifest
         self.name, self.steps, self.calendar = about.name, about.steps, about.calendar
@@ -294,3 +298,15 @@ class FactFolder:
                     f"one of the facts {low:,} to {high:,} has a {what} that is not one of {size:,}"
                 )
         return subject, relation, other, time
+
+
+def _opened_elsewhere(folder: str, manifest: Manifest) -> FactFolder:
+    """A folder that was opened by another process.
+
+    Raises:
+        DataError: it cannot be opened here, or holds other facts.
+    """
+    found = FactFolder(folder)
+    if found.manifest != manifest:
+        raise DataError(f"{folder} holds other facts here: all machines must share it, unchanged")
+    return found

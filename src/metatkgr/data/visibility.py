@@ -97,6 +97,10 @@ class VisibleFacts:
     layers: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary, repr=False)
     """Indices of the public facts of the base that are in use, by device: one is made once."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Indices do not travel: another process makes its own."""
+        return VisibleFacts, (self.base, self.public, self.recent)
+
     @classmethod
     def of(cls, facts: Facts, public: npt.NDArray[np.bool_] | None = None) -> VisibleFacts:
         """The facts of a mask, or all, in both directions (a self-link too: both name e's slot)."""

@@ -13,7 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -199,8 +199,7 @@ def evaluate_on(
         weights = None
         if isinstance(model, TrainableModel):
             weights = {name: value.cpu().numpy() for name, value in model.state_dict().items()}
-        plain = replace(tasks, facts=replace(tasks.facts, law=None))
-        shared = ray.put((model.name, model.settings, weights)), ray.put(plain)
+        shared = ray.put((model.name, model.settings, weights)), ray.put(tasks)
         rank = cluster.remote(_rank_part)
         parts = [Part(number, cluster.slots) for number in range(cluster.slots)]
         rows = {part: shard_rows(tasks, part) for part in parts}
