@@ -20,9 +20,8 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.model import EvidenceModel
-from metatkgr.models.evidence.reader import Candidates
+from metatkgr.models.evidence.reader import Candidates, relation_co_occurrence
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.evidence.training import relation_co_occurrence
 from metatkgr.training.loop import train
 
 __all__ = ["POINTERS", "Novel", "NovelEvidence", "draw_novel", "read_evidence"]

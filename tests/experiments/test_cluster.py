@@ -10,13 +10,14 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import metatkgr as mt
 from command_line import Run
@@ -28,10 +29,14 @@ from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import read_records
 from metatkgr.experiments.runner import LOG, record_path, run_grid, work_through
-from metatkgr.forecasting.newcomers import Opening, _opened
+from metatkgr.forecasting.newcomers import NodeForecasts, Opening
+from metatkgr.forecasting.ranking import Question
+from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import Part
-from metatkgr.training.cluster import LOCAL, evaluate_on
+from metatkgr.training.cluster import LOCAL, Connection, evaluate_on
 from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
+from metatkgr.training.estimator import configure, learn
 from metatkgr.training.study import Search
 from metatkgr.training.tuning import tune
 
@@ -116,15 +121,62 @@ def test_two_nodes_forecast_for_all_newcomers_as_one_process(
     assert len(alone.read_text().splitlines()) > 3 * 64, "one piece of work shares nothing out"
 
 
+def test_two_nodes_read_the_examples_of_evidence_as_one_process(
+    nodes: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", WORLD, "--set", "epochs=2", "--device", "cpu")
+    assert run(*words, "--out", tmp_path / "alone").code == 0
+    pieces: list[Any] = []
+    share_out = Connection.map
+
+    def counted(self: Connection, function: Any, some: Any) -> Iterator[Any]:
+        pieces.extend(some)
+        return share_out(self, function, some)
+
+    monkeypatch.setattr(Connection, "map", counted)
+    shown = run(*words, "--out", tmp_path / "shared", "--cluster", nodes[0])
+    assert shown.code == 0, shown.err
+    alone, shared = (
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("alone", "shared")
+    )
+    assert alone == shared
+    assert len(pieces) > 2
+
+
+@pytest.mark.parametrize("dimension", [0, 4])
+def test_what_reads_examples_travels(dimension: int) -> None:
+    facts = mt.simulate(facts=2000)
+
+    def sent(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
+        for piece in pieces:
+            yield pickle.loads(pickle.dumps(function))(piece)
+
+    weights = []
+    for share_out in (map, sent):
+        model = EvidenceModel(EvidenceSettings(epochs=1, dimension=dimension, train_queries=300))
+        model.share_out = share_out
+        learn(model, facts, configure(model, facts))
+        weights.append(model.state_dict())
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+def test_other_models_say_how_they_are_trained_by_several(run: Run, tmp_path: Path) -> None:
+    shown = run("train", WORLD, "--model", "transe", "--cluster", LOCAL, "--out", tmp_path / "r")
+    assert shown.code == 2
+    assert "torchrun" in shown.err
+
+
 def test_a_node_that_sees_other_facts_is_told(tmp_path: Path) -> None:
     facts = mt.simulate(facts=2000)
     calibration = mt.Forecaster.of("recurrency", facts).calibration
     opening = Opening("world:2000:2", "recurrency")
     size = (len(facts), len(facts.entities), int(facts.time[-1]))
     with pytest.raises(DataError, match="all nodes must share it"):
-        _opened(opening, calibration, size, "cpu")
+        NodeForecasts(opening, calibration, size, "cpu", Question(""))([0])
+    opening = Opening(str(tmp_path / "gone"), "recurrency")
     with pytest.raises(DataError, match=f"the node .*{tmp_path.name}"):
-        _opened(Opening(str(tmp_path / "gone"), "recurrency"), calibration, size, "cpu")
+        NodeForecasts(opening, calibration, size, "cpu", Question(""))([0])
 
 
 @pytest.mark.slow
@@ -136,7 +188,13 @@ def test_the_documented_commands_run(
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```shell\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     commands = [line for block in blocks for line in block.splitlines()]
-    assert {line.split()[1] for line in commands} == {"reproduce", "evaluate", "tune", "predict"}
+    assert {line.split()[1] for line in commands} == {
+        "reproduce",
+        "evaluate",
+        "tune",
+        "predict",
+        "train",
+    }
     for command in commands:
         shown = run(*shlex.split(command)[1:])
         assert shown.code == 0, f"{command}\n{shown.err}"

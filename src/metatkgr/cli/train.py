@@ -62,6 +62,10 @@ def train(
         Path | None,
         typer.Option(metavar="KEY", help="Sign the run with the key in this file; see --verify."),
     ] = None,
+    cluster: options.Cluster = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="With --cluster local: processes that read examples.")
+    ] = 1,
     json_out: options.JsonOut = None,
     *,
     reading: Reading,
@@ -70,7 +74,8 @@ def train(
 
     Settings are selected on meta-validation only; meta-test is not looked at. Several processes:
     `torchrun --nproc-per-node 2 -m metatkgr train …`; with `--max-restarts 3` a lost process is
-    replaced, and all go on from the last checkpoint.
+    replaced, and all go on from the last checkpoint. For evidence, `--cluster` shares out the
+    reading of its examples, which is most of its training; the weights are the same.
 
     Examples: `metatkgr train YAGO --out runs/yago`,
     `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
@@ -95,7 +100,7 @@ def train(
     )
     estimator.settings = options.parse_assignments(set_ or [])
     # What is misspelt is told before a large file is read.
-    estimator.check()
+    estimator.check(cluster)
     if sign:
         read_key(sign)
     console = console_for(json_out)
@@ -114,7 +119,15 @@ def train(
                 tracker(line)
 
         bar = stack.enter_context(growing_bar(f"{model}, {facts.name}"))
-        estimator.fit(facts, folder=out, resume=resume, progress=progress, evaluating=bar)
+        estimator.fit(
+            facts,
+            folder=out,
+            resume=resume,
+            progress=progress,
+            evaluating=bar,
+            cluster=cluster,
+            workers=workers,
+        )
     if is_first():
         if sign:
             write_signature(out / "MANIFEST", sign)

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,14 @@ from metatkgr.forecasting.ranking import Question
 from metatkgr.training.cluster import connected
 from metatkgr.training.opening import open_model
 
-__all__ = ["FORMATS", "NewcomerForecast", "Opening", "forecast_newcomers", "newcomers_since"]
+__all__ = [
+    "FORMATS",
+    "NewcomerForecast",
+    "NodeForecasts",
+    "Opening",
+    "forecast_newcomers",
+    "newcomers_since",
+]
 
 FORMATS = (".parquet", ".jsonl", ".csv")
 _AT_ONCE = 64
@@ -159,8 +166,8 @@ def forecast_newcomers(
             assert opening is not None
             calibration = forecaster.calibration if pieces else None
             with connected(cluster, workers=workers, device=device) as nodes:
-                graph = (opening, calibration, _size(snapshot), nodes.device)
-                collect(nodes.map(partial(_on_node, graph, asked), pieces))
+                there = NodeForecasts(opening, calibration, _size(snapshot), nodes.device, asked)
+                collect(nodes.map(there, pieces))
     return len(emerged), count
 
 
@@ -185,37 +192,44 @@ def _size(snapshot: Snapshot) -> tuple[int, int, int]:
     return len(snapshot.visible), len(snapshot.entities), snapshot.last_step
 
 
-_Graph = tuple[Opening, Calibration | None, tuple[int, int, int], str]
-"""What a node opens, the calibration, the size that it must find, and the device."""
+@dataclass(frozen=True)
+class NodeForecasts:
+    """Asks about some newcomers in a process of a cluster, which opens the facts itself."""
 
+    opening: Opening
+    calibration: Calibration | None
+    size: tuple[int, int, int]
+    """That of the facts that must be found there."""
+    device: str
+    asked: Question
 
-def _on_node(graph: _Graph, asked: Question, piece: list[int]) -> list[NewcomerForecast]:
-    return _rows(_opened(*graph), asked, piece)
+    def __call__(self, piece: list[int]) -> list[NewcomerForecast]:
+        """The rows of some newcomers."""
+        return _rows(self.forecaster, self.asked, piece)
 
-
-@lru_cache(maxsize=1)
-def _opened(
-    opening: Opening, calibration: Calibration, size: tuple[int, int, int], device: str
-) -> Forecaster:
-    """The forecaster of a process of a cluster, kept between its pieces."""
-    try:
-        opened = open_model(
-            opening.source,
-            model=opening.model,
-            shots=opening.shots,
-            reading=dict(opening.reading),
-            device=device,
-            verify=opening.verify,
-        )
-    except MetaTKGRError as error:
-        raise DataError(f"the node {socket.gethostname()}: {error}") from None
-    found = Forecaster(opened.model, opened.facts, shots=opened.shots, calibration=calibration)
-    if _size(found.snapshot()) != size:
-        raise DataError(
-            f"the node {socket.gethostname()} finds other facts in {opening.source}: all nodes "
-            "must share it"
-        )
-    return found
+    @cached_property
+    def forecaster(self) -> Forecaster:
+        """Opened once; the one who asks has calibrated it."""
+        opening = self.opening
+        try:
+            opened = open_model(
+                opening.source,
+                model=opening.model,
+                shots=opening.shots,
+                reading=dict(opening.reading),
+                device=self.device,
+                verify=opening.verify,
+            )
+        except MetaTKGRError as error:
+            raise DataError(f"the node {socket.gethostname()}: {error}") from None
+        how: dict[str, Any] = {"shots": opened.shots, "calibration": self.calibration}
+        found = Forecaster(opened.model, opened.facts, **how)
+        if _size(found.snapshot()) != self.size:
+            raise DataError(
+                f"the node {socket.gethostname()} finds other facts in {opening.source}: all nodes "
+                "must share it"
+            )
+        return found
 
 
 @contextmanager

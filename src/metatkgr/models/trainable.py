@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ __all__ = [
     "ModelPhase",
     "Part",
     "Phase",
+    "ShareOut",
     "TrainableModel",
     "dropout_generator",
     "dropout_seed",
@@ -50,6 +51,8 @@ class Part:
 
 WHOLE = Part()
 """All of a batch."""
+ShareOut = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""What a function makes of pieces of work, in their order: ``map``, or the same on a cluster."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,9 @@ class TrainableModel(nn.Module, Model[SettingsT]):
     entity_weights: ClassVar[Mapping[str, int]] = {"entity": 0}
     """Weights with a slice for each entity, and along which axis; those that a model does not have
     are ignored."""
+    shares_out: ClassVar[bool] = False
+    """Whether a part of its training can be shared out, by ``share_out``."""
+    share_out: ShareOut = map
     translations: ClassVar[str] = "relation"
     """The weight by whose rows relations translate the rows of ``entity``; '': there is none."""
 

@@ -92,13 +92,13 @@ class Connection:
     def map(self, function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
         """What a function makes of pieces of work, in their order.
 
-        A few pieces are under way or wait for their turn, so that memory stays bounded. What the
-        function holds travels once to each node, a piece with each call.
+        A few pieces are under way or wait for their turn, so that memory stays bounded. The
+        function travels once to each process, which keeps it and what it has found out.
 
         Raises:
             MetaTKGRError: as the function raised it; or the nodes were lost too often.
         """
-        begin, shared = self.remote(_call), self.ray.put(function)
+        begin, shared = self.remote(_call), [self.ray.put(function)]
         waiting: deque[Any] = deque()
         for piece in pieces:
             waiting.append(begin(shared, piece))
@@ -119,8 +119,16 @@ class Connection:
             raise MetaTKGRError(f"the cluster lost a piece of work too often: {reason}") from error
 
 
-def _call(function: Callable[[Any], Any], piece: Any) -> Any:
-    return function(piece)
+_KEPT: dict[str, Callable[[Any], Any]] = {}
+"""In a process of the cluster: the function that it was sent last."""
+
+
+def _call(shared: list[Any], piece: Any) -> Any:
+    (reference,) = shared
+    if reference.hex() not in _KEPT:
+        _KEPT.clear()
+        _KEPT[reference.hex()] = _load_ray().get(reference)
+    return _KEPT[reference.hex()](piece)
 
 
 def _load_ray() -> Any:

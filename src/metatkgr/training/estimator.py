@@ -22,6 +22,7 @@ from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_text
 from metatkgr.models.common.listed import Scores
 from metatkgr.models.trainable import TrainableModel
+from metatkgr.training.cluster import connected
 from metatkgr.training.distributed import current_part, evaluate_together, processes
 from metatkgr.training.loop import train
 from metatkgr.training.opening import choose_device, choose_precision
@@ -132,6 +133,12 @@ def learn(
         )
 
 
+def _check_shared_out(model: TrainableModel[Any]) -> None:
+    if not model.shares_out:
+        how = f"train {model.name} by several processes: torchrun -m metatkgr train …"
+        raise SettingsError(f"a cluster reads the examples of evidence only; {how}")
+
+
 class Estimator:
     """Any model with weights, from its name to forecasts.
 
@@ -205,6 +212,8 @@ class Estimator:
         resume: bool = False,
         progress: Progress | None = None,
         evaluating: Callable[[int, int], object] | None = None,
+        cluster: str | None = None,
+        workers: int = 1,
     ) -> Self:
         """Learn from facts; weights are selected on meta-validation, meta-test is not looked at.
 
@@ -215,6 +224,7 @@ class Estimator:
             progress: called with one dictionary for each epoch.
             evaluating: called while what goes into ``folder`` is evaluated, with the queries done
                 since the last call and the number of all.
+            cluster, workers: as in ``training.cluster.connected``; reads the examples of evidence.
         """
         model = self._new_model(facts.name)
         config = configure(
@@ -228,22 +238,30 @@ class Estimator:
             precision=self.precision,
         )
         path = None if folder is None else Path(folder)
-        with processes(model.device) as part:
+        with ExitStack() as stack:
+            part = stack.enter_context(processes(model.device))
+            if cluster is not None:
+                _check_shared_out(model)
+                nodes = connected(cluster, workers=workers, device=model.device.type)
+                model.share_out = stack.enter_context(nodes).map
             lines = learn(model, facts, config, folder=path, resume=resume, progress=progress)
+        model.share_out = map
         self.model_, self.facts_, self.config_, self.trace_ = model, facts, config, lines
         self._prepared: str | None = None
         if path is not None and part.number == 0:
             self.metrics_ = save_run(path, model, facts, config, lines, progress=evaluating)
         return self
 
-    def check(self) -> None:
+    def check(self, cluster: str | None = None) -> None:
         """Raise what ``fit`` would about the arguments, before a large file is read for it."""
         for shots in (self.shots, self.test_shots):
             if shots is not None:
                 Shots.parse(shots)
         Visibility.parse(self.visibility)
         choose_precision(self.precision)
-        self._new_model(None)
+        model = self._new_model(None)
+        if cluster is not None:
+            _check_shared_out(model)
 
     def _new_model(self, dataset: str | None) -> TrainableModel[Any]:
         return trainable(

@@ -20,13 +20,12 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.evidence.features import FEATURES, KINDS, columns_of
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.ranker import REPEAT_BOOST, Ranker, initial_weights, repeat_scores
-from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.reader import Reader, relation_co_occurrence
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import (
     Examples,
     answer_loss,
     example_sets,
-    relation_co_occurrence,
 )
 from references import ENTITIES, RELATIONS, graphs
 

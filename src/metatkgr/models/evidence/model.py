@@ -16,7 +16,6 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explains, Explanation, Graded, register
 from metatkgr.models.common.explanations import ranker_reasons
 from metatkgr.models.common.listed import ListedScores
-from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.features import KINDS, columns_of
 from metatkgr.models.evidence.ranker import (
@@ -27,9 +26,16 @@ from metatkgr.models.evidence.ranker import (
     initial_weights,
     repeat_scores,
 )
-from metatkgr.models.evidence.reader import Candidates, Reader, Similar
+from metatkgr.models.evidence.reader import (
+    Candidates,
+    Reader,
+    Similar,
+    reading_batches,
+    relation_co_occurrence,
+    translated,
+)
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.evidence.training import RankerPhase, relation_co_occurrence
+from metatkgr.models.evidence.training import RankerPhase
 from metatkgr.models.trainable import Phase, TrainableModel
 
 __all__ = ["EvidenceModel"]
@@ -67,6 +73,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     name = "evidence"
     settings_type = EvidenceSettings
     live = True
+    shares_out = True
     counted = frozenset(f"evidence.{name}" for name in COUNTED)
     grade_kinds = (1 + len(_SHARES), 1 + len(_STRENGTHS))
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -96,7 +103,9 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         """Vectors of one fact each, weights, vectors of all K."""
         settings, weights = self.settings, self.weights
         self.evidence.transfer.copy_(relation_co_occurrence(problem.known))
-        own = RankerPhase(self.evidence, problem, settings, self.device, self.similar)
+        own = RankerPhase(
+            self.evidence, problem, settings, self.device, self.vectors, self.share_out
+        )
         if not settings.dimension:
             return [own]
         return [
@@ -121,7 +130,8 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     def score(self, queries: Queries) -> ListedScores:
         """Scores of the candidates, of all repeats and of who else is near, in float64."""
         _, relation, time = self.reader_.history.columns(queries)
-        parts = [self._score(queries[rows], rows.start) for rows in self.reader_.batches(queries)]
+        batches = reading_batches(len(queries), self.device)
+        parts = [self._score(queries[rows], rows.start) for rows in batches]
         nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
         empty = nothing, nothing, nothing.double(), nothing.double().expand(2, 0)
         columns = zip(*(parts or [empty]), strict=True)
@@ -227,20 +237,10 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
 
     def similar(self, queries: Queries) -> Similar | None:
         """Log-softmax of the translation scores over candidates; None: there are no vectors."""
+        return translated(self.vectors(), queries)
+
+    def vectors(self) -> tuple[Tensor, Tensor] | None:
+        """(E, d) of the entities and (2R, d) of the relations; None: there are none."""
         if not self.settings.dimension:
             return None
-        entity, relation = self.weights["entity"], self.weights["relation"]
-        who, directed = (
-            torch.from_numpy(column).to(self.device)
-            for column in (queries.entity, queries.relation)
-        )
-        translated = entity[who] + relation_vectors(relation, directed)
-
-        def of_pairs(row: Tensor, candidate: Tensor) -> Tensor:
-            scores = -(translated[row] - entity[candidate]).square().sum(-1)
-            highest = scores.new_full((len(who),), -torch.inf)
-            highest = highest.scatter_reduce(0, row, scores, "amax")[row]
-            total = scores.new_zeros(len(who)).index_add_(0, row, (scores - highest).exp())
-            return scores - highest - total[row].log()
-
-        return of_pairs
+        return self.weights["entity"].detach(), self.weights["relation"].detach()

@@ -9,7 +9,7 @@ and in a large one. Candidates are kept as a list over all queries, ordered by (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,16 +18,23 @@ from torch import Tensor
 
 from metatkgr.data.orders import DECAYS
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports
+from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Walks
 from metatkgr.graph.ragged import best_of_each, expand_ranges
+from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.evidence.features import Reading, features_of
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.walks import latest_of_facts, peer_walks
 
-__all__ = ["Candidates", "Reader"]
+__all__ = [
+    "Candidates",
+    "Reader",
+    "reading_batches",
+    "relation_co_occurrence",
+    "translated",
+]
 
 _LEAST_CO_OCCURRENCE = 1e-3
 _LOWEST = math.log(_LEAST_CO_OCCURRENCE)
@@ -43,9 +50,42 @@ _SEASON = DECAYS[1]
 """τ by which it is told who fills a slot of late."""
 _AT_ONCE, _AT_ONCE_ON_GPU = 256, 4096
 """Queries read at once: bounds memory."""
+_SHRINK = 5.0
+"""So many links without the other relation are added to each count."""
 
 Similar = Callable[[Tensor, Tensor], Tensor]
 """Translation scores of (query, candidate) pairs, (N,) each."""
+
+
+def translated(vectors: tuple[Tensor, Tensor] | None, queries: Queries) -> Similar | None:
+    """Log-softmax of translation scores over candidates.
+
+    Args:
+        vectors: of the entities and of the relations; None: there are none.
+        queries: Q of them.
+    """
+    if vectors is None:
+        return None
+    entity, relation = vectors
+    who, directed = (
+        torch.from_numpy(column).to(entity.device) for column in (queries.entity, queries.relation)
+    )
+    moved = entity[who] + relation_vectors(relation, directed)
+
+    def of_pairs(row: Tensor, candidate: Tensor) -> Tensor:
+        scores = -(moved[row] - entity[candidate]).square().sum(-1)
+        highest = scores.new_full((len(who),), -torch.inf)
+        highest = highest.scatter_reduce(0, row, scores, "amax")[row]
+        total = scores.new_zeros(len(who)).index_add_(0, row, (scores - highest).exp())
+        return scores - highest - total[row].log()
+
+    return of_pairs
+
+
+def reading_batches(count: int, device: torch.device) -> list[slice]:
+    """Rows of so many queries that are read at once, in bounded memory."""
+    size = _AT_ONCE_ON_GPU if device.type == "cuda" else _AT_ONCE
+    return [slice(begin, begin + size) for begin in range(0, count, size)]
 
 
 class Listing(NamedTuple):
@@ -109,12 +149,6 @@ class Reader:
         )
         self.history = History(index, supports)
         self.pagerank = PageRank(index.neighbours, supports, threshold=settings.threshold)
-
-    def batches(self, queries: Queries) -> Iterator[slice]:
-        """Rows of the queries that are read at once, in bounded memory."""
-        size = _AT_ONCE_ON_GPU if self.device.type == "cuda" else _AT_ONCE
-        for begin in range(0, len(queries), size):
-            yield slice(begin, begin + size)
 
     def columns(self, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
         """Entity, relation and time of the queries, (Q,) each."""
@@ -282,3 +316,20 @@ class Reader:
         branches = self.settings.branches
         own = latest_of_facts(past, len(query[0]), self.index, branches)
         return peer_walks(self.index, own, query, cell, branches, partners=partners)
+
+
+def relation_co_occurrence(known: VisibleFacts) -> Tensor:
+    """(2R, 2R) of the pairs linked by one relation, the share also linked by another.
+
+    Shrunk towards zero, for relations with few links.
+    """
+    entities, relations = len(known.entities), 2 * len(known.relations)
+    source, relation, target = TemporalIndex.of(known).pairs.distinct()
+    pair, order = torch.sort(source * entities + target)
+    relation = relation[order]
+    low = torch.searchsorted(pair, pair)
+    high = torch.searchsorted(pair, pair, right=True)
+    row, position = expand_ranges(low, high)
+    both = torch.bincount(relation[row] * relations + relation[position], minlength=relations**2)
+    both = both.view(relations, relations).float()
+    return both / (both.diagonal().unsqueeze(1) + _SHRINK)

@@ -22,42 +22,24 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.graph.history import History, novel_answers
 from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.pairs import Pairs
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.ranker import Ranker
-from metatkgr.models.evidence.reader import Candidates, Reader, Similar
+from metatkgr.models.evidence.reader import Candidates, Reader, reading_batches, translated
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.trainable import WHOLE, Loss, Part
+from metatkgr.models.trainable import WHOLE, Loss, Part, ShareOut
 
 __all__ = [
+    "ExampleReader",
     "ExampleSet",
     "Examples",
     "RankerPhase",
     "answer_loss",
     "example_sets",
-    "relation_co_occurrence",
 ]
 
 _OF_ONE_LINK = 3
 """Queries about one link, at most."""
-_SHRINK = 5.0
-"""So many links without the other relation are added to each count."""
-
-
-def relation_co_occurrence(known: VisibleFacts) -> Tensor:
-    """(2R, 2R) of the pairs linked by one relation, the share also linked by another.
-
-    Shrunk towards zero, for relations with few links.
-    """
-    entities, relations = len(known.entities), 2 * len(known.relations)
-    source, relation, target = TemporalIndex.of(known).pairs.distinct()
-    pair, order = torch.sort(source * entities + target)
-    relation = relation[order]
-    low = torch.searchsorted(pair, pair)
-    high = torch.searchsorted(pair, pair, right=True)
-    row, position = expand_ranges(low, high)
-    both = torch.bincount(relation[row] * relations + relation[position], minlength=relations**2)
-    both = both.view(relations, relations).float()
-    return both / (both.diagonal().unsqueeze(1) + _SHRINK)
 
 
 class ExampleSet(NamedTuple):
@@ -91,6 +73,10 @@ class Examples(NamedTuple):
         start = torch.cat([low.new_zeros(1), (high - low).cumsum(0)])
         columns = (column[rows] for column in (self.answer, self.relation, self.weight))
         return Examples(self.features[position], start, *columns)
+
+    def to(self, device: torch.device) -> Examples:
+        """The same on a device."""
+        return Examples(*(column.to(device) for column in self))
 
     @classmethod
     def cat(cls, parts: list[Examples]) -> Examples:
@@ -218,7 +204,8 @@ class RankerPhase:
         problem: what may be learned from.
         settings: how.
         device: where.
-        similar: translation scores, with vectors that have seen one fact of each support only.
+        vectors: that have seen one fact of each support only; None: there are none.
+        share_out: reads the examples, here or on other machines.
     """
 
     name = "combination"
@@ -229,10 +216,11 @@ class RankerPhase:
         problem: Problem,
         settings: EvidenceSettings,
         device: torch.device,
-        similar: Callable[[Queries], Similar | None],
+        vectors: Callable[[], tuple[Tensor, Tensor] | None],
+        share_out: ShareOut = map,
     ) -> None:
         self.ranker, self.problem, self.settings = ranker, problem, settings
-        self.device, self.similar = device, similar
+        self.device, self.vectors, self.share_out = device, vectors, share_out
         self.epochs, self.learning_rate = settings.epochs, settings.learning_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
         self._examples: Examples | None = None
@@ -257,30 +245,72 @@ class RankerPhase:
         value = answer_loss(self.ranker, self._examples.some(rows))
         return Loss(value + self.ranker.penalty(self.settings), {}, part.share(len(batch)))
 
-    @torch.no_grad()
     def _read(self) -> Examples:
         """Read the features of all examples once; sets their means and deviations."""
-        parts = []
-        self._known = TemporalIndex.of(self.problem.known, device=self.device).pairs
-        for examples in example_sets(self.problem, self.settings):
-            parts += self._read_set(examples)
+        sets = example_sets(self.problem, self.settings)
+        transfer, vectors = self.ranker.transfer, self.vectors()
+        read = ExampleReader(sets, self.problem.known, transfer, self.settings, vectors)
+        parts = [part.to(self.device) for part in self.share_out(read, read.pieces())]
         if not parts:
             raise DataError("there is no query to learn from: no entity has more facts than one")
-        read = Examples.cat(parts)
-        self.ranker.mean.copy_(read.features.mean(0))
-        self.ranker.deviation.copy_(read.features.std(0).clamp(min=0.05))
-        return read
+        found = Examples.cat(parts)
+        self.ranker.mean.copy_(found.features.mean(0))
+        self.ranker.deviation.copy_(found.features.std(0).clamp(min=0.05))
+        return found
 
-    def _read_set(self, examples: ExampleSet) -> list[Examples]:
-        index = TemporalIndex.of(examples.visible, device=self.device)
-        reader = Reader(index, examples.supports, self.ranker.transfer, self.settings)
-        parts = []
-        for rows in reader.batches(examples.queries):
-            queries = examples.queries[rows]
-            answer = torch.from_numpy(examples.answer[rows]).to(self.device)
-            candidates = reader.read(queries, self.similar(queries), answer)
-            parts.append(self._examples_of(queries, answer, candidates, examples.weight))
-        return parts
+
+class ExampleReader:
+    """Reads the features of some examples at a time; can travel to other machines.
+
+    Args:
+        sets: the examples.
+        known: facts that are known to be true at some time.
+        transfer: (2R, 2R) the co-occurrence of relations, on the device to read on.
+        settings: how.
+        vectors: of the entities and of the relations; None: there are none.
+    """
+
+    def __init__(
+        self,
+        sets: list[ExampleSet],
+        known: VisibleFacts,
+        transfer: Tensor,
+        settings: EvidenceSettings,
+        vectors: tuple[Tensor, Tensor] | None,
+    ) -> None:
+        self.sets, self.known, self.settings = sets, known, settings
+        self.transfer, self.vectors, self.device = transfer.detach(), vectors, transfer.device
+        self._reader: tuple[int, Reader] | None = None
+        self._pairs: Pairs | None = None
+
+    def pieces(self) -> list[tuple[int, slice]]:
+        """Which set, and which rows of it."""
+        return [
+            (number, rows)
+            for number, examples in enumerate(self.sets)
+            for rows in reading_batches(len(examples.queries), self.device)
+        ]
+
+    @torch.no_grad()
+    def __call__(self, piece: tuple[int, slice]) -> Examples:
+        """The examples of one piece."""
+        number, rows = piece
+        examples, reader = self.sets[number], self._reader_of(number)
+        queries = examples.queries[rows]
+        answer = torch.from_numpy(examples.answer[rows]).to(self.device)
+        candidates = reader.read(queries, translated(self.vectors, queries), answer)
+        return self._examples_of(queries, answer, candidates, examples.weight)
+
+    def _reader_of(self, number: int) -> Reader:
+        """Of a set; kept while pieces of the same one come."""
+        if self._pairs is None:
+            self._pairs = TemporalIndex.of(self.known, device=self.device).pairs
+        if self._reader is None or self._reader[0] != number:
+            examples = self.sets[number]
+            index = TemporalIndex.of(examples.visible, device=self.device)
+            reader = Reader(index, examples.supports, self.transfer, self.settings)
+            self._reader = number, reader
+        return self._reader[1]
 
     def _examples_of(
         self, queries: Queries, answer: Tensor, candidates: Candidates, weight: float
@@ -296,8 +326,9 @@ class RankerPhase:
         weights = torch.full(relation.shape, weight, device=self.device)
         weights[row[missed]] *= self.settings.missed_share
         # Other answers that are known to be true at some time are not to be ranked below.
-        slot = (entity * self._known.relations + relation)[row]
-        kept = (gold | ~self._known.exist(slot, candidates.entity)) & (weights > 0)[row]
+        assert self._pairs is not None
+        slot = (entity * self._pairs.relations + relation)[row]
+        kept = (gold | ~self._pairs.exist(slot, candidates.entity)) & (weights > 0)[row]
         row, gold = row[kept], gold[kept]
         taught, size = torch.unique_consecutive(row, return_counts=True)
         start = torch.cat([size.new_zeros(1), size.cumsum(0)])
