@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from metatkgr.experiments.sections.ablations import ablation_means, ablation_row
 from metatkgr.experiments.sections.figures import bound_curve
 from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, mark, number
 from metatkgr.experiments.significance import ALPHA, Comparison
+from metatkgr.models import available
 
 __all__ = ["bound_findings", "evidence_findings", "leader_findings"]
 
@@ -26,7 +28,35 @@ def _findings(results: Results) -> list[str]:
     said += _significance_findings(results.against_others)
     said += _ablation_findings(results, ablated) + bound_findings(results)
     said += evidence_findings(results, results.against_ablations(EVIDENCE))
+    said += _older_findings(results)
     return ["", "## What the numbers say", "", *(f"- {sentence}" for sentence in said)]
+
+
+def _older_findings(results: Results) -> list[str]:
+    """Which records are of models as they were before a setting came that they have now.
+
+    A record says with which settings its model ran; one that lacks a setting of today is of an
+    earlier form of the model, and is not to be compared with the others to the last digit.
+    """
+    older: dict[str, Counter[str]] = {}
+    for record in results.records:
+        cell = record.cell
+        model = available().get(cell.model)
+        if model is None or cell.tiny:
+            continue
+        today = {field.name for field in dataclasses.fields(model.settings_type)}
+        if record.settings and today - set(record.settings):
+            where = f"{cell.visibility} {cell.shots}-shot"
+            if str(cell.test_shots) != str(cell.shots):
+                where += " tested with other shots"
+            where += ", ablations" if cell.settings else ""
+            older.setdefault(cell.model, Counter())[where] += 1
+    return [
+        f"Not run again since `{model}` took its present form: "
+        + "; ".join(f"{where} ({count})" for where, count in sorted(counts.items()))
+        + ". These records are compared with the others only roughly."
+        for model, counts in sorted(older.items())
+    ]
 
 
 def _published_findings(results: Results) -> list[str]:
