@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from metatkgr.forecasting.ranking import Question
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.trainable import Part
-from metatkgr.training.cluster import LOCAL, Connection, evaluate_on
+from metatkgr.training.cluster import LOCAL, Connection, connected, evaluate_on
 from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
 from metatkgr.training.estimator import configure, learn
 from metatkgr.training.study import Search
@@ -177,6 +178,24 @@ def test_a_node_that_sees_other_facts_is_told(tmp_path: Path) -> None:
     opening = Opening(str(tmp_path / "gone"), "recurrency")
     with pytest.raises(DataError, match=f"the node .*{tmp_path.name}"):
         NodeForecasts(opening, calibration, size, "cpu", Question(""))([0])
+
+
+@pytest.mark.slow
+def test_the_pieces_of_a_node_that_dies_are_computed_by_another(nodes: Any) -> None:
+    address, workers, kill = nodes
+
+    def squared(number: int) -> int:
+        time.sleep(0.5)
+        return number * number
+
+    with connected(address, device="cpu") as cluster:
+        until(lambda: cluster.ray.cluster_resources().get("CPU", 0) >= 2)
+        found = []
+        for result in replace(cluster, slots=2).map(squared, range(12)):
+            found.append(result)
+            if len(found) == 3:
+                kill(workers[0])
+    assert found == [number * number for number in range(12)]
 
 
 @pytest.mark.slow
