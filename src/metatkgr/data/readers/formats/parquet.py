@@ -52,7 +52,7 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         # By position where names are there twice.
         twice = len(set(names)) < len(names)
         if rows is None:
-            size = _unpacked(about, about.num_row_groups, None if twice else wanted)
+            size = _unpacked(about, about.num_row_groups)
             Budget(str(file), options).take("its columns", size=size)
         number = 0
         for batch in opened.iter_batches(
@@ -76,15 +76,13 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         raise DataError(f"{file} is not a readable Parquet file: {reason}") from None
 
 
-def _unpacked(about: Any, groups: int, names: list[str] | None = None) -> int:
-    """Bytes of columns (None: all) in the first so many row groups, when they are uncompressed."""
-    parts = (about.row_group(group) for group in range(groups))
-    columns = (part.column(at) for part in parts for at in range(part.num_columns))
-    return sum(
-        column.total_uncompressed_size
-        for column in columns
-        if names is None or column.path_in_schema.partition(".")[0] in names
-    )
+def _unpacked(about: Any, groups: int) -> int:
+    """Bytes of all columns in the first so many row groups, when they are uncompressed.
+
+    As the groups say: pyarrow ends the process when it is asked about a column whose description is
+    damaged.
+    """
+    return sum(about.row_group(group).total_byte_size for group in range(groups))
 
 
 def _is_text(kind: Any) -> bool:
