@@ -19,6 +19,7 @@ from metatkgr.data.extrapolation import (
 )
 from metatkgr.data.facts import Facts
 from metatkgr.errors import SettingsError, UnknownNameError
+from references import dense
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_scores_do_not_depend_on_what_is_not_seen(world: Facts, name: str, histo
     changed = Extrapolation.build(replace(world, object=other), history=history)
     asked = tasks.questions[np.flatnonzero(tasks.questions.time == latest)]
     scores = [
-        mt.create(name).prepare(some.visible).adapt(some.supports).score(asked)
+        dense(mt.create(name).prepare(some.visible).adapt(some.supports), asked)
         for some in (tasks, changed)
     ]
     assert scores[0].equal(scores[1])
@@ -108,7 +109,7 @@ def reciprocal_ranks(tasks: Extrapolation, name: str, score) -> list[float]:
     for entity, relation, time, answer in literal_queries(facts, 0, facts.steps):
         true.setdefault((entity, relation, time), set()).add(answer)
     model = mt.create(name).prepare(tasks.visible).adapt(tasks.supports)
-    scores = model.score(tasks.questions).numpy()
+    scores = dense(model, tasks.questions).numpy()
     found = []
     for row, answer in zip(tasks.answers.question, tasks.answers.answer, strict=True):
         asked = tasks.questions

@@ -102,7 +102,7 @@ class IGENSettings(FewShotSettings):
 class TGENSettings(IGENSettings):
     """Settings of T-GEN."""
 
-    samples: Annotated[int, Range(0, 1000)] = 10
+    samples: Annotated[int, Range(0, 100_000)] = 10
     """Draws that the scores are averaged over; 0: the expectation, in closed form."""
     log_variance: Annotated[float, Range(-50, 10)] = -6.0
     """b at the start of training."""
