@@ -71,3 +71,52 @@ def test_every_stage_of_the_text_goes_on_exactly(ended: str, sampler: str, tmp_p
     resumed = learn(folder=tmp_path, resume=True)
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("transr", {"dimension": 16, "translation_epochs": 1, "epochs": 3, "negatives": 16}),
+        ("evidence", {"epochs": 2, "train_queries": 300, "support_queries": 150}),
+    ],
+)
+def test_two_threads_do_not_race(name: str, settings: dict[str, Any]) -> None:
+    """Gradients through ``x[rows]`` were added up by threads in the order in which they came."""
+    problem = Problem.of(simulate(facts=3000, seed=1), shots=3)
+
+    def learn() -> dict[str, torch.Tensor]:
+        model = create(name, {**settings, "patience": 0})
+        assert isinstance(model, TrainableModel)
+        train(model, problem, seed=0)
+        return model.state_dict()
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first, *others = (learn() for _ in range(3))
+    finally:
+        torch.set_num_threads(threads)
+    for name, value in first.items():
+        assert all(torch.equal(value, other[name]) for other in others), name
+
+
+def test_a_training_that_goes_on_has_the_same_examples(tmp_path: Path) -> None:
+    problem = Problem.of(simulate(facts=2000, seed=1), shots=3)
+    settings = {"epochs": 3, "train_queries": 100, "support_queries": 50, "patience": 0}
+
+    def kill(line: dict[str, Any]) -> None:
+        if line["phase"] == "combination" and line["epoch"] == 2:
+            raise _KilledError
+
+    def learn(**how: Any) -> dict[str, torch.Tensor]:
+        model = create("evidence", settings)
+        assert isinstance(model, TrainableModel)
+        train(model, problem, seed=1, **how)
+        return model.state_dict()
+
+    whole = learn()
+    with pytest.raises(_KilledError):
+        learn(folder=tmp_path, progress=kill)
+    resumed = learn(folder=tmp_path, resume=True)
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name

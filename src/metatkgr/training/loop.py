@@ -83,7 +83,9 @@ def train(
     Args:
         model: gets new weights, in place.
         problem: what may be learned from.
-        seed: of all randomness; on a CPU the same seed gives the same bits.
+        seed: of all randomness. On a CPU the same seed and number of threads give the same bits, on
+            one kind of processor with one version of PyTorch; another number of threads adds up
+            matrix products in another order. On a GPU sums may differ in their last digits.
         validate: MRR on meta-validation, for early stopping; the best weights are kept.
         folder: for ``checkpoint.safetensors`` and ``trace.jsonl``; None writes nothing.
         resume: go on from the checkpoint in ``folder``, exactly.
@@ -116,21 +118,42 @@ def train(
     kept = checkpoint if writes else None
     run = _Run(model, generator, trace, kept, position, best, precision, seed, stages)
     phases = model.phases(problem)
-    while position.phase < len(phases):
-        phase = phases[position.phase]
-        if position.epoch == 0:
-            # A generator of its own: what a phase draws does not hang on what came before it.
-            generator.manual_seed((seed << 32 ^ zlib.crc32(phase.name.encode())) % 2**63)
-        if not _taken_over(run, phase):
-            _train_phase(run, phase, validate, optimiser_state, progress)
-            _hand_on(run, phase)
-        optimiser_state = None
-        model.load_state_dict(run.best)
-        # A later phase starts from the best of this one.
-        phases = model.phases(problem)
-        position.phase, position.epoch = position.phase + 1, 0
-        position.best_mrr, position.best_epoch, position.phase_seconds = None, 0, 0.0
+    with _repeatable(model.device):
+        while position.phase < len(phases):
+            phase = phases[position.phase]
+            if position.epoch == 0:
+                # A generator of its own: what a phase draws does not hang on what came before it.
+                generator.manual_seed((seed << 32 ^ zlib.crc32(phase.name.encode())) % 2**63)
+            if not _taken_over(run, phase):
+                _train_phase(run, phase, validate, optimiser_state, progress)
+                _hand_on(run, phase)
+            optimiser_state = None
+            model.load_state_dict(run.best)
+            # A later phase starts from the best of this one.
+            phases = model.phases(problem)
+            position.phase, position.epoch = position.phase + 1, 0
+            position.best_mrr, position.best_epoch, position.phase_seconds = None, 0, 0.0
     return trace.lines
+
+
+@contextmanager
+def _repeatable(device: torch.device) -> Iterator[None]:
+    """Within it, threads of a CPU add to one number in a fixed order.
+
+    Without it they race where a gradient flows back through ``x[rows]``, and the same training
+    ends in other bits each time.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    if device.type == "cpu":
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)
+        torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 def _taken_over(run: _Run, phase: Phase) -> bool:

@@ -127,7 +127,7 @@ def test_each_support_fact_is_foretold_from_the_earlier_ones_only() -> None:
     problem = Problem.of(simulate(facts=2000, seed=5), shots=3)
     few = EvidenceSettings(train_queries=100, earlier_queries=0)
     for chosen in (few, replace(few, repeats_first=False)):
-        found = example_sets(problem, chosen)
+        found = example_sets(problem, chosen, 0)
         assert len(found) == 1 + 3 * 2
         for examples in found[1:]:
             asked = set(examples.queries.entity.tolist())
@@ -137,14 +137,28 @@ def test_each_support_fact_is_foretold_from_the_earlier_ones_only() -> None:
                 mine = own.entity == entity
                 assert (own.time[mine] <= examples.queries.time[row]).all()
                 assert 1 <= int(mine.sum()) <= 2
-    assert len(example_sets(problem, replace(few, support_share=0.0))) == 1
+    assert len(example_sets(problem, replace(few, support_share=0.0), 0)) == 1
+
+
+def test_each_seed_learns_from_a_sample_of_its_own() -> None:
+    """Else the deviation over seeds would say nothing of the sample."""
+    problem = Problem.of(simulate(facts=2000, seed=5), shots=2)
+    model = EvidenceModel(settings=EvidenceSettings(train_queries=40, support_queries=20))
+    means = []
+    for seed in (0, 1, 0):
+        model.build(len(problem.known.entities), len(problem.known.relations), GENERATOR)
+        phase = model.phases(problem)[-1]
+        next(iter(phase.batches(torch.Generator().manual_seed(seed))))
+        means.append(model.evidence.mean.clone())
+    assert torch.equal(means[0], means[2])
+    assert not torch.equal(means[0], means[1])
 
 
 def test_where_repeats_are_first_only_novel_answers_are_learned_from() -> None:
     problem = Problem.of(simulate(facts=2000, seed=5), shots=3)
     chosen = EvidenceSettings(train_queries=100, earlier_queries=100, support_queries=30)
-    both = example_sets(problem, replace(chosen, repeats_first=False))
-    for found, novel_only in ((example_sets(problem, chosen), True), (both, False)):
+    both = example_sets(problem, replace(chosen, repeats_first=False), 0)
+    for found, novel_only in ((example_sets(problem, chosen, 0), True), (both, False)):
         repeats = 0
         for number, examples in enumerate(found):
             assert len(examples.queries) <= (100 if number < 2 else 30)
@@ -158,7 +172,7 @@ def test_where_repeats_are_first_only_novel_answers_are_learned_from() -> None:
 
 def test_one_link_is_asked_about_three_times_at_most() -> None:
     problem = Problem.of(simulate(facts=2000, seed=5), shots=1)
-    examples = example_sets(problem, EvidenceSettings(repeats_first=False, earlier_queries=0))[0]
+    examples = example_sets(problem, EvidenceSettings(repeats_first=False, earlier_queries=0), 0)[0]
     columns = (examples.queries.entity, examples.queries.relation, examples.answer)
     novel: Counter[tuple[int, ...]] = Counter(
         zip(*(column.tolist() for column in columns), strict=True)
@@ -175,7 +189,7 @@ def test_known_true_answers_are_not_ranked_against() -> None:
     model.build(len(known.entities), len(known.relations), GENERATOR)
     columns = (known.source, known.relation, known.target)
     true = set(zip(*(column.tolist() for column in columns), strict=True))
-    examples = example_sets(problem, chosen)[0]
+    examples = example_sets(problem, chosen, GENERATOR.initial_seed())[0]
     (phase,) = model.phases(problem)
     next(iter(phase.batches(GENERATOR)))
     read = phase._examples  # type: ignore[attr-defined]
@@ -236,7 +250,7 @@ def test_what_is_learned_from_holds_no_query_of_later_splits() -> None:
         )
     }
     few = EvidenceSettings(train_queries=50, earlier_queries=0)
-    for number, examples in enumerate(example_sets(problem, few)):
+    for number, examples in enumerate(example_sets(problem, few, 0)):
         q = examples.queries
         asked = zip(
             q.entity.tolist(),
@@ -276,7 +290,7 @@ def test_earlier_entities_are_taken_as_new_and_show_nothing_but_known_facts() ->
         )
         assert len(tasks.answers) > 0
         assert set(asked) <= allowed
-        first = example_sets(problem, EvidenceSettings(train_queries=50, earlier_queries=50))
+        first = example_sets(problem, EvidenceSettings(train_queries=50, earlier_queries=50), 0)
         assert len(first[1].queries) > 0
 
 

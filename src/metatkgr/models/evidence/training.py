@@ -88,7 +88,7 @@ class Examples(NamedTuple):
         return cls(features, start, answer, relation, weight)
 
 
-def example_sets(problem: Problem, settings: EvidenceSettings, seed: int = 0) -> list[ExampleSet]:
+def example_sets(problem: Problem, settings: EvidenceSettings, seed: int) -> list[ExampleSet]:
     """All training examples, before their features are read."""
     generator = np.random.default_rng(seed)
     sets = [_of_queries(problem.train, settings.train_queries, settings, generator)]
@@ -234,7 +234,8 @@ class RankerPhase:
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """(B,) rows of the examples, in random order."""
         if self._examples is None:
-            self._examples = self._read()
+            # Its first seed, not a number drawn from it: a training that goes on has drawn already.
+            self._examples = self._read(generator.initial_seed())
         order = torch.randperm(len(self._examples.relation), generator=generator)
         yield from torch.split(order.to(self.device), self.settings.batch_size)
 
@@ -245,9 +246,9 @@ class RankerPhase:
         value = answer_loss(self.ranker, self._examples.some(rows))
         return Loss(value + self.ranker.penalty(self.settings), {}, part.share(len(batch)))
 
-    def _read(self) -> Examples:
-        """Read the features of all examples once; sets their means and deviations."""
-        sets = example_sets(self.problem, self.settings)
+    def _read(self, seed: int) -> Examples:
+        """Draw examples and read their features once; sets their means and deviations."""
+        sets = example_sets(self.problem, self.settings, seed)
         transfer, vectors = self.ranker.transfer, self.vectors()
         read = ExampleReader(sets, self.problem.known, transfer, self.settings, vectors)
         parts = [part.to(self.device) for part in self.share_out(read, read.pieces())]
