@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
 
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.forecaster import Forecaster
@@ -39,7 +40,7 @@ def measured(facts: Facts) -> Quality:
 
 
 @contextmanager
-def listening(app: FastAPI, settings: ServiceSettings | None = None) -> Iterator[str]:
+def listening(app: ASGIApp, settings: ServiceSettings | None = None) -> Iterator[str]:
     """Serve an app from a thread; yields its URL."""
     settings = settings or ServiceSettings(port=0)
     server, socket = Server(app, settings), listen(settings)
@@ -66,17 +67,18 @@ def client_of(app: FastAPI) -> TestClient:
 
 
 class Command:
-    """``metatkgr serve`` as a process.
+    """``metatkgr serve`` as a process, or another command that listens.
 
     Args:
         words: after ``serve``; the port is chosen by the system.
         folder: where it runs.
+        command: 'serve' or 'mcp'.
     """
 
-    def __init__(self, *words: object, folder: Path) -> None:
-        command = [sys.executable, "-m", "metatkgr", "serve", *map(str, words), "--port", "0"]
+    def __init__(self, *words: object, folder: Path, command: str = "serve") -> None:
+        called = [sys.executable, "-m", "metatkgr", command, *map(str, words), "--port", "0"]
         self.process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            called, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert self.process.stdout is not None
         self.said = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -251,6 +252,32 @@ def test_files_with_and_without_intervals_do_not_mix(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tr\to\t1987-01-01\n")
     with pytest.raises(DataError, match="some files have intervals"):
         read_facts(tmp_path)
+
+
+def test_edges_of_an_agents_memory_are_intervals(tmp_path: Path) -> None:
+    def edge(source: str, name: str, target: str, since: str | None, until: str | None) -> str:
+        ends = [time and f"2026-01-{time}T00:00:00Z" for time in (since, until)]
+        beside = {"uuid": "7", "fact": "said so", "created_at": "2026-02-01T10:00:00Z"}
+        told = {"source_node_uuid": source, "target_node_uuid": target, "name": name}
+        times = {"valid_at": ends[0], "invalid_at": ends[1], "expired_at": None}
+        return json.dumps({**beside, **told, **times, "episodes": ["e1"]}) + "\n"
+
+    path = tmp_path / "edges.jsonl"
+    path.write_text(
+        edge("Ana", "WORKS_AT", "Acme", "01", "02")
+        + edge("Ana", "WORKS_AT", "Bolt", "03", None)
+        + edge("Acme", "OWNS", "Bolt", None, "01")
+        + edge("Acme", "SUES", "Bolt", "04", "04")
+    )
+    facts = read_facts(path)
+    assert sorted(facts.describe(row) for row in range(len(facts))) == [
+        ("Acme", "OWNS", "Bolt", "2026-01-01"),
+        ("Acme", "SUES", "Bolt", "2026-01-04"),
+        ("Ana", "WORKS_AT", "Acme", "2026-01-01"),
+        ("Ana", "WORKS_AT", "Acme", "2026-01-02"),
+        ("Ana", "WORKS_AT", "Bolt", "2026-01-03"),
+        ("Ana", "WORKS_AT", "Bolt", "2026-01-04"),
+    ]
 
 
 # The published intervals --------------------------------------------------------------------------

@@ -57,10 +57,10 @@ class Services:
         self._folder = folder
         self._running: Command | None = None
 
-    def start(self, words: list[str]) -> None:
+    def start(self, command: str, words: list[str]) -> None:
         """Stop the last one, start the next."""
         self.stop()
-        self._running = Command(*words, folder=self._folder)
+        self._running = Command(*words, folder=self._folder, command=command)
 
     def stop(self) -> None:
         """As one does: with a signal, and it ends well."""
@@ -77,7 +77,9 @@ class Services:
         if self._running is not None:
             line = line.replace(SERVED, self._running.url)
         line = re.sub("^curl ", "curl --fail-with-body --show-error ", line)
-        line = re.sub("^python ", f"{shlex.quote(sys.executable)} ", line)
+        python = shlex.quote(sys.executable)
+        line = re.sub("^python ", f"{python} ", line)
+        line = re.sub("^metatkgr ", f"{python} -m metatkgr ", line)
         done = subprocess.run(
             line,
             shell=True,
@@ -111,10 +113,10 @@ def test_every_documented_command_runs(
             if absent(command):
                 continue
             program, *words = shlex.split(command, comments=True)
-            if program != "metatkgr":
+            if program != "metatkgr" or "<" in words:
                 served.shell(command)
-            elif words[0] == "serve":
-                served.start(words[1:])
+            elif words[0] == "serve" or "--http" in words:
+                served.start(words[0], words[1:])
             else:
                 shown = run(*words)
                 assert shown.code == 0, f"{command}\n{shown.err}"

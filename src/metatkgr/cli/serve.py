@@ -1,10 +1,11 @@
-"""``metatkgr serve``: forecasts over HTTP, with a page."""
+"""``metatkgr serve``: forecasts over HTTP, with a page. ``metatkgr mcp``: the same for agents."""
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,33 +21,36 @@ if TYPE_CHECKING:
     from metatkgr.serving.service import Service
     from metatkgr.training.opening import OpenModel
 
-__all__ = ["serve"]
+__all__ = ["mcp", "serve"]
 
 _RULES = ("recurrency", "paths")
+
+_Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where observed facts are kept: a file (SQLite) or postgresql://…; else a file "
+        "for these facts in your data folder ($XDG_DATA_HOME/metatkgr/observed).",
+    ),
+]
+_Host = Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")]
+_Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+]
+_TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN."),
+]
 
 
 @reads_data
 def serve(
     data: options.RunOrData,
     model: options.ModelName = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Where observed facts are kept: a file (SQLite) or postgresql://…; else a file "
-            "for these facts in your data folder ($XDG_DATA_HOME/metatkgr/observed).",
-        ),
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; any but loopback needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN."),
-    ] = None,
+    store: _Store = None,
+    host: _Host = "127.0.0.1",
+    port: _Port = 8000,
+    token_file: _TokenFile = None,
     shots: options.KnownShots = None,
     concurrency: Annotated[
         int,
@@ -79,15 +83,7 @@ def serve(
 
     Example: `metatkgr serve world --model paths`, then open http://127.0.0.1:8000
     """
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import sqlalchemy  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        from metatkgr.errors import SettingsError
-
-        raise SettingsError(f"{error.name} is absent: pip install 'metatkgr[serve]'") from None
+    _need("serve", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
     from metatkgr.serving.limits import Limits, ServiceSettings, read_token
     from metatkgr.serving.workers import serve as start
 
@@ -124,6 +120,71 @@ def serve(
             opening_shown.stop()
 
 
+@reads_data
+def mcp(
+    data: options.RunOrData,
+    model: options.ModelName = None,
+    http: Annotated[
+        bool,
+        typer.Option("--http", help="Listen for clients over streamable HTTP, at /mcp."),
+    ] = False,
+    store: _Store = None,
+    host: _Host = "127.0.0.1",
+    port: _Port = 8000,
+    token_file: _TokenFile = None,
+    shots: options.KnownShots = None,
+    set_: options.SetValues = None,
+    device: options.Device = "auto",
+    verify: options.Verify = None,
+    *,
+    reading: Reading,
+) -> None:
+    """Give the forecasts to agents as tools, over the Model Context Protocol.
+
+    Tools: graph, search, newcomers, as_of, what_next, why and observe. Without --http the server
+    speaks with the program that started it, over standard input and output.
+
+    Example: `metatkgr mcp events.csv --model paths`
+    """
+    _need("mcp", "mcp", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
+    from metatkgr.serving.agents import serve_agents
+    from metatkgr.serving.limits import Limits, ServiceSettings, read_token
+
+    console = console_for("-")  # standard output is the client's
+    token = read_token(token_file) if token_file else None
+    settings = ServiceSettings(host, port, token) if http else None
+    words = {
+        "model": model,
+        "settings": options.parse_assignments(set_ or []),
+        "shots": shots,
+        "device": device,
+        "verify": verify,
+    }
+    opening = _Opening(data, words, reading, store, Limits(), None, "-")
+    with console.status(f"opening {data} …"):
+        service, _ = opening(0, again=False)
+    serve_agents(
+        service,
+        settings,
+        lambda where: console.print(
+            f"{service.about()[0]}\nListening on {where}; Ctrl-C stops.", soft_wrap=True
+        ),
+    )
+
+
+def _need(extra: str, *modules: str) -> None:
+    """Say which extra to install where a package is absent."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ImportError as error:
+            from metatkgr.errors import SettingsError
+
+            raise SettingsError(
+                f"{error.name} is absent: pip install 'metatkgr[{extra}]'"
+            ) from None
+
+
 @dataclass(frozen=True)
 class _Opening:
     """Opens what is served, in this process or in each worker's."""
@@ -136,6 +197,8 @@ class _Opening:
     limits: Limits
     shared: Path | None
     """A folder in which workers share what the first has measured; None: nothing is measured."""
+    json_out: str | None = None
+    """As of :func:`console_for`: '-' keeps standard output free."""
 
     def __call__(self, worker: int, *, again: bool) -> tuple[Service, Quality | None]:
         from metatkgr.forecasting.forecaster import Forecaster
@@ -143,7 +206,7 @@ class _Opening:
         from metatkgr.serving.service import Service
         from metatkgr.training.opening import open_model
 
-        console = console_for(None)
+        console = console_for(self.json_out)
         told = self.reading.options(console)
         if worker > 0 or again:
             told["tell"] = None  # once is enough

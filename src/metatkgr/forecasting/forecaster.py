@@ -24,7 +24,7 @@ from metatkgr.forecasting.explain import (
     Reason,
     Verbaliser,
 )
-from metatkgr.forecasting.incoming import checked_rows, rows_of
+from metatkgr.forecasting.incoming import checked_rows, checked_step, rows_of
 from metatkgr.forecasting.live import Engine, LiveGraph, Snapshot
 from metatkgr.forecasting.names import checked_name, search_names
 from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
@@ -302,12 +302,23 @@ class Forecaster:
             for number, (count, first, last) in zip(numbers, snapshot.seen(numbers), strict=True)
         ]
 
-    def timeline(self, entity: str, last: int | None = None) -> list[FactView]:
-        """The facts of an entity, oldest first: all of them, or the last so many."""
+    def timeline(
+        self, entity: str, last: int | None = None, *, before: Any = None
+    ) -> list[FactView]:
+        """The facts of an entity, oldest first.
+
+        Args:
+            entity: its name.
+            last: only the last so many; None: all.
+            before: only those before a time as :meth:`predict` takes it; None: all.
+        """
         snapshot = self.snapshot()
         who = snapshot.entities.id(checked_name(entity, "entity"), "entity")
         words = Verbaliser(snapshot)
-        links = snapshot.links(who, last).T.tolist()
+        end = None
+        if before is not None:
+            end = checked_step(before, snapshot.first.calendar, self._trained_on.steps)
+        links = snapshot.links(who, last, end).T.tolist()
         return [words.fact(who, relation, other, step) for relation, other, step in links]
 
     # Inside

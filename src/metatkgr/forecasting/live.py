@@ -75,14 +75,16 @@ class Snapshot:
         """Step of the last fact."""
         return max(int(facts.time[-1]) for facts in self.parts if len(facts))
 
-    def links(self, entity: int, last: int | None = None) -> IntArray:
+    def links(self, entity: int, last: int | None = None, before: int | None = None) -> IntArray:
         """(3, n) directed relation, other end and step of an entity's facts, oldest first.
 
         Args:
             entity: whose.
             last: only the last so many; None: all.
+            before: only those before a step; None: all.
         """
-        end, most = self.last_step + 1, len(self.visible) if last is None else last
+        end = self.last_step + 1 if before is None else before
+        most = len(self.visible) if last is None else last
         facts = self.index.last_facts(torch.tensor([entity]), torch.tensor([end]), most)
         return np.stack([facts.relation.numpy(), facts.target.numpy(), facts.time.numpy()])
 

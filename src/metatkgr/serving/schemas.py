@@ -24,6 +24,7 @@ __all__ = [
     "ExplainOut",
     "FactIn",
     "FactsIn",
+    "Few",
     "ForecastsOut",
     "GraphOut",
     "HealthOut",
@@ -33,7 +34,9 @@ __all__ = [
     "PredictIn",
     "QualityOut",
     "RelationOut",
+    "Side",
     "SpanOut",
+    "Time",
     "TimelineOut",
 ]
 
@@ -53,14 +56,14 @@ def _whole(value: Any) -> Any:
 
 
 # The bounds come before the validator: in the other order they are missing from OpenAPI.
-_Few = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
+Few = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
 _Date = Annotated[
     str, StringConstraints(min_length=1, max_length=40, pattern=r"^[0-9+-][0-9A-Za-z:.+ -]*$")
 ]
-_Time = _Date | Annotated[int, Field(ge=-(10**12), le=10**12), BeforeValidator(_whole)]
+Time = _Date | Annotated[int, Field(ge=-(10**12), le=10**12), BeforeValidator(_whole)]
 """A date as the graph writes it, or an integer where the graph counts in integers."""
 
-_Side = Literal["object", "subject"]
+Side = Literal["object", "subject"]
 
 
 class _In(BaseModel):
@@ -87,7 +90,7 @@ class FactIn(_In):
     subject: Name
     relation: Name = Field(description="A relation that the graph knows.")
     object: Name
-    time: _Time
+    time: Time
 
 
 class FactsIn(_In):
@@ -121,12 +124,12 @@ class PredictIn(_In):
     relation: Name | None = Field(
         None, description="Without it: the most likely next facts over all relations."
     )
-    at: _Time | None = Field(None, description="Without it: the step after the last known fact.")
-    side: _Side = Field(
+    at: Time | None = Field(None, description="Without it: the step after the last known fact.")
+    side: Side = Field(
         "object", description="Which end is asked for: the object (entity, relation, ?) or subject."
     )
-    top: _Few = 10
-    horizon: _Few | None = Field(None, description="The best over so many steps from `at` on.")
+    top: Few = 10
+    horizon: Few | None = Field(None, description="The best over so many steps from `at` on.")
     explain: bool = Field(False, description="Say for each forecast what speaks for it.")
 
 
@@ -148,8 +151,8 @@ class ExplainIn(_In):
     entity: Name
     relation: Name
     answer: Name
-    at: _Time | None = None
-    side: _Side = "object"
+    at: Time | None = None
+    side: Side = "object"
 
 
 class ErrorBody(BaseModel):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from metatkgr.errors import DataError
@@ -130,7 +130,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(
-        self, app: FastAPI, settings: ServiceSettings, ready: Callable[[], object] = lambda: None
+        self, app: ASGIApp, settings: ServiceSettings, ready: Callable[[], object] = lambda: None
     ) -> None:
         limits = settings.limits
         protocol = partial(Connection, _fitting(limits))
@@ -178,7 +178,7 @@ def _fitting(limits: Limits) -> Limits:
 
 
 def run(
-    app: FastAPI,
+    app: ASGIApp,
     settings: ServiceSettings,
     listening: socket.socket,
     ready: Callable[[], object] = lambda: None,

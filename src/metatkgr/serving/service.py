@@ -218,8 +218,11 @@ class Service:
             self._relation_counts = (snapshot.version, known)
         return known
 
-    def timeline(self, entity: str, limit: int) -> TimelineOut:
-        """The last facts of an entity, and how many it has."""
+    def timeline(self, entity: str, limit: int, before: Any = None) -> TimelineOut:
+        """The last facts of an entity, all or those before a time, and how many there are."""
+        if before is not None:
+            known = self.forecaster.timeline(entity, before=before)
+            return TimelineOut(entity=entity, total=len(known), facts=known[-limit:])
         facts = self.forecaster.timeline(entity, limit)
         snapshot = self.forecaster.snapshot()
         count, *_ = snapshot.seen([snapshot.entities.id(entity.strip())])[0]
