@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -19,7 +20,13 @@ from metatkgr.errors import SettingsError
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training import study, tuning
 from metatkgr.training.study import Search, is_range, open_study, search_space
-from metatkgr.training.tuned import TUNED_FILE, keep_tuned, tuned_settings
+from metatkgr.training.tuned import (
+    TUNED_FILE,
+    create_for,
+    keep_tuned,
+    trainable,
+    tuned_settings,
+)
 from metatkgr.training.tuning import tune
 from studies.results_page import read_searches
 
@@ -242,3 +249,19 @@ def test_the_packages_tuned_settings_are_settings() -> None:
         best = max(complete, key=lambda trial: (trial["mrr"], -trial["trial"]))
         assert search_["best"]["settings"] == best["settings"] == kept[name][dataset]
         assert search_["split"] == "meta-validation"
+
+
+def test_a_preset_may_have_numbers_of_its_own_for_a_dataset() -> None:
+    """The paper's γ and η on WIKI differ from those of its other datasets; all else is the same."""
+    everywhere, wiki = (
+        dataclasses.asdict(trainable("metatkgr", preset="paper", dataset=name).settings)
+        for name in ("YAGO", "WIKI")
+    )
+    changed = {key: (value, wiki[key]) for key, value in everywhere.items() if value != wiki[key]}
+    assert changed == {"margin": (0.5, 0.4), "inner_rate": (1e-4, 5e-5)}
+    plain, tuned = (
+        create_for("WIKI", "metatkgr", {"margin": 0.3}, preset=preset)
+        for preset in ("paper", "tuned")
+    )
+    assert plain.settings.margin == tuned.settings.margin == 0.3
+    assert plain.settings.inner_rate == 5e-5

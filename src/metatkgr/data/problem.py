@@ -133,6 +133,11 @@ class Problem:
         return self._learnable(dict.fromkeys(Period, Shots(1, 1)), Period.META_TRAIN)
 
     @cached_property
+    def one_shot_later(self) -> VisibleFacts:
+        """The facts of background and meta-train entities, and the first fact of later ones."""
+        return self._learnable(dict.fromkeys(Period, Shots(1, 1)), Period.META_VALIDATION)
+
+    @cached_property
     def _periods(self) -> Periods:
         return Periods.of(self._facts)
 

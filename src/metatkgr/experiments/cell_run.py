@@ -26,11 +26,11 @@ from metatkgr.experiments.records import SCALE, Record, pack
 from metatkgr.experiments.suite import settings_of
 from metatkgr.files import write_json
 from metatkgr.forecasting.calibrating import calibration_report
-from metatkgr.models import Model, create
+from metatkgr.models import Model
 from metatkgr.models.trainable import WHOLE, TrainableModel
 from metatkgr.training.loop import train
 from metatkgr.training.opening import choose_precision
-from metatkgr.training.tuned import TUNED, tuned_settings
+from metatkgr.training.tuned import create_for
 from metatkgr.version import __version__
 
 __all__ = ["Loaded", "hardware", "run_cell", "versions"]
@@ -98,12 +98,8 @@ def run_cell(
 
 
 def _create(cell: Cell, loaded: Loaded, device: str) -> Model[Any]:
-    settings: dict[str, Any] = dict(settings_of(cell))
-    preset = cell.preset
-    if preset == TUNED:
-        settings = tuned_settings(cell.model, loaded.facts(cell.dataset).name) | settings
-        preset = "default"
-    return create(cell.model, settings, preset=preset, device=device)
+    dataset = loaded.facts(cell.dataset).name
+    return create_for(dataset, cell.model, settings_of(cell), preset=cell.preset, device=device)
 
 
 def _trained(

@@ -11,10 +11,11 @@ import torch
 import metatkgr.models
 from metatkgr.errors import DataError, SettingsError
 from metatkgr.files import read_toml, to_toml, write_text
-from metatkgr.models import create
+from metatkgr.models import available, create
+from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
 
-__all__ = ["TUNED", "TUNED_FILE", "keep_tuned", "trainable", "tuned_settings"]
+__all__ = ["TUNED", "TUNED_FILE", "create_for", "keep_tuned", "trainable", "tuned_settings"]
 
 TUNED = "tuned"
 """Name of the preset."""
@@ -35,20 +36,36 @@ def trainable(
     Args:
         name: of the model.
         settings: by name; they win over the preset's.
-        preset: named settings; 'tuned' stands for those chosen for ``dataset``.
+        preset: named settings; 'tuned' stands for those chosen for ``dataset``. A preset that is
+            there for this dataset too, as 'paper:WIKI', is taken in place of the general one.
         dataset: name of the facts; None: not known yet, then 'tuned' is the default.
         device: where the model computes.
     """
-    chosen = dict(settings or {})
-    if preset == TUNED:
-        preset = "default"
-        chosen = (tuned_settings(name, dataset) if dataset is not None else {}) | chosen
-    model = create(name, chosen, preset=preset, device=device)
+    model = create_for(dataset, name, settings, preset=preset, device=device)
     if not isinstance(model, TrainableModel):
         raise SettingsError(
             f"{name} needs no training; use it at once: metatkgr evaluate DATA --model {name}"
         )
     return model
+
+
+def create_for(
+    dataset: str | None,
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    preset: str = "default",
+    device: torch.device | str = "cpu",
+) -> Model[Any]:
+    """A model by name, with what its preset says for a dataset; arguments as above."""
+    chosen = dict(settings or {})
+    if preset == TUNED:
+        preset = "default"
+        chosen = (tuned_settings(name, dataset) if dataset is not None else {}) | chosen
+    model = available().get(name)
+    if model is not None and f"{preset}:{dataset}" in model.presets:
+        preset = f"{preset}:{dataset}"
+    return create(name, chosen, preset=preset, device=device)
 
 
 def tuned_settings(model: str, dataset: str, path: Path = TUNED_FILE) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from metatkgr.data.periods import Period
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.world import simulate
@@ -15,6 +16,7 @@ from metatkgr.errors import SettingsError, UnknownNameError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models import create
 from metatkgr.models.common.few_shot import SupportTable
+from metatkgr.models.common.translation import TranslationStart
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase
 from metatkgr.models.metatkgr.model import MetaTKGR
 from metatkgr.models.trainable import WHOLE, Part
@@ -255,3 +257,26 @@ def test_presets_are_named_sets_of_settings() -> None:
     assert create("metatkgr", {"margin": "0.4"}, preset="paper").settings.margin == 0.4
     with pytest.raises(UnknownNameError, match="paper"):
         create("metatkgr", preset="papers")
+
+
+def test_the_papers_first_vectors_know_meta_train_and_one_fact_of_later_entities() -> None:
+    problem = Problem.of(simulate(facts=3000, seed=7), shots=2)
+    facts, periods = problem.train.facts, problem.train.periods
+    model = create("metatkgr", SMALL, preset="paper")
+    assert isinstance(model, MetaTKGR)
+    model.build(len(facts.entities), len(facts.relations), torch.Generator().manual_seed(0))
+    phase = model.phases(problem)[0]
+    assert isinstance(phase, TranslationStart)
+    # By hand: whose facts they are, and of later entities each one's first.
+    expected, met = set(), set()
+    rows = zip(*(c.tolist() for c in (facts.subject, facts.relation, facts.object)), strict=True)
+    for row, (subject, relation, other) in enumerate(rows):
+        new = {e for e in (subject, other) if periods.of_entity[e] == periods.of_fact[row]}
+        later = periods.of_fact[row] >= Period.META_VALIDATION
+        if not later or new - met:
+            expected |= {
+                (subject, relation, other),
+                (other, relation + len(facts.relations), subject),
+            }
+        met |= new if later else set()
+    assert {tuple(triple) for triple in phase.triples.tolist()} == expected

@@ -88,7 +88,10 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
     def phases(self, problem: Problem) -> list[Phase]:
         """Translation, background, meta; the last is left out for the variant 'fine-tuning'."""
         settings, weights = self.settings, self.weights
-        known = problem.one_shot if settings.one_shot else problem.few_shot
+        if settings.meta_train_known:
+            known = problem.one_shot_later if settings.one_shot else problem.known
+        else:
+            known = problem.one_shot if settings.one_shot else problem.few_shot
         shared = (self.encoder, weights, problem.train, settings, self.device)
         stages: list[Phase] = [*translation_start(weights, known, settings)]
         if settings.background_epochs:
