@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import postgres_server
 from metatkgr.errors import DataError
@@ -44,7 +48,10 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     engine = sa.create_engine(store_url(url))
     with engine.begin() as connection:
         connection.execute(
-            sa.text("DROP TABLE IF EXISTS metatkgr_fact, metatkgr_probe, metatkgr_store")
+            sa.text(
+                "DROP TABLE IF EXISTS metatkgr_fact, metatkgr_change, metatkgr_probe, "
+                "metatkgr_store"
+            )
         )
     engine.dispose()
 
@@ -207,7 +214,10 @@ def test_a_store_that_cannot_be_is_one_sentence(where: str, said: str) -> None:
 
 
 def test_sqlite_writes_ahead_and_to_the_disk(tmp_path: Path) -> None:
-    with FactStore(tmp_path / "facts.sqlite") as store, store._engine.connect() as connection:
+    with (
+        FactStore(tmp_path / "facts.sqlite") as store,
+        store._database._engine.connect() as connection,
+    ):
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
 
@@ -246,8 +256,8 @@ def test_writers_of_one_process_are_committed_together_and_each_hears_of_its_own
 
 def test_a_failed_commit_is_told_to_all_who_waited_for_it(tmp_path: Path) -> None:
     with FactStore(tmp_path / "facts.sqlite") as store:
-        engine = store._engine
-        store._engine = sa.create_engine("sqlite:////nowhere/at/all.sqlite")
+        engine = store._database._engine
+        store._database._engine = sa.create_engine("sqlite:////nowhere/at/all.sqlite")
         failed = []
 
         def write(number: int) -> None:
@@ -264,7 +274,7 @@ def test_a_failed_commit_is_told_to_all_who_waited_for_it(tmp_path: Path) -> Non
                 time.sleep(0.001)
         for thread in threads:
             thread.join()
-        store._engine = engine
+        store._database._engine = engine
         assert sorted(failed) == list(range(5))
         assert store.add([ONE]).accepted == 1
         assert len(store) == 1
@@ -332,3 +342,149 @@ def test_a_store_whose_tables_are_others_is_refused(tmp_path: Path, planted: str
         file.execute(planted)
     with pytest.raises(StoreError, match="is not as we make it"):
         FactStore(path)
+
+
+# What was said is taken back, and none of it is forgotten
+
+
+def test_a_retracted_fact_holds_no_more_and_is_not_forgotten(where: str) -> None:
+    with FactStore(where) as store, FactStore(where) as other:
+        store.add([ONE, TWO], source="desk", observed="2018-03-06")
+        seen = other.last()
+        number = store.ids([ONE])[ONE]
+        assert store.retract([ONE], source="Ida") == Observed(1, 0)
+        assert store.retract([ONE]) == Observed(0, 1)
+        assert [(c.fact, c.retracted, c.source) for c in other.since(seen)] == [(ONE, True, "Ida")]
+        assert [c.fact for c in other.now()] == [TWO]
+        assert len(other) == 1
+        assert other.ids([ONE, TWO, EARLY]) == {TWO: number + 1}
+        told, back = other.history(number)
+        assert (told.retracted, told.source, told.observed) == (False, "desk", "2018-03-06")
+        assert (back.retracted, back.source, back.observed) == (True, "Ida", "")
+        assert told.received <= back.received <= dt.datetime.now(dt.UTC)
+        assert told.received.tzinfo is not None
+        assert store.add([ONE]) == Observed(1, 0), "what was taken back may be said again"
+        assert len(other.history(number)) == 3
+        assert store.ids([ONE]) == {ONE: number}
+        assert store.history(999) == []
+
+
+def test_a_fact_of_the_graph_that_was_never_told_can_be_retracted(where: str) -> None:
+    with FactStore(where) as store:
+        assert store.retract([ONE]) == Observed(1, 0)
+        assert [(c.fact, c.retracted) for c in store.since()] == [(ONE, True)]
+        assert len(store) == 0
+        assert list(store.now()) == []
+
+
+def test_a_correction_is_one_change_that_nobody_sees_half_of(where: str) -> None:
+    right = ONE._replace(object="Velden")
+    with FactStore(where) as store:
+        store.add([ONE])
+        seen = store.last()
+        assert store.correct(ONE, right, source="Ida") == Observed(1, 0)
+        changes = store.since(seen)
+        assert [(c.fact, c.retracted) for c in changes] == [(ONE, True), (right, False)]
+        assert len({c.received for c in changes}) == 1
+        with pytest.raises(DataError):
+            store.correct(right, ("a", "r", "b", 3))  # type: ignore[arg-type]
+        assert [c.fact for c in store.now()] == [right]
+
+
+def test_what_was_known_at_a_moment_is_what_had_come_by_then(where: str) -> None:
+    with FactStore(where) as store:
+        store.add([ONE])
+        store.add([TWO])
+        store.correct(ONE, EARLY)
+        moments = [change.received for change in store.since()]
+        assert [c.fact for c in store.now(moments[0] - dt.timedelta(seconds=1))] == []
+        assert [c.fact for c in store.now(moments[0])] == [ONE]
+        assert [c.fact for c in store.now(moments[1])] == [ONE, TWO]
+        assert [c.fact for c in store.now(moments[2])] == [TWO, EARLY]
+        elsewhere = moments[1].astimezone(dt.timezone(dt.timedelta(hours=9)))
+        assert [c.fact for c in store.now(elsewhere)] == [ONE, TWO]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from([ONE, TWO, EARLY]), max_size=4))),
+)
+def test_the_log_folds_to_what_a_set_of_facts_would_hold(
+    changes: list[tuple[bool, list[FactView]]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, FactStore(f"{folder}/facts.sqlite") as store:
+        held: set[FactView] = set()
+        states: list[set[FactView]] = []
+        for retracted, facts in changes:
+            (store.retract if retracted else store.add)(facts)
+            held = held - set(facts) if retracted else held | set(facts)
+            states.append(held)
+            assert {c.fact for c in store.now()} == held
+            assert len(store) == len(held)
+        log = store.since()
+        assert [c.sequence for c in log] == sorted({c.sequence for c in log})
+        folded: set[FactView] = set()
+        for change in log:
+            folded = folded - {change.fact} if change.retracted else folded | {change.fact}
+        assert folded == held
+
+
+PREVIOUS = {
+    "sqlite": Path(__file__).with_name("store_v1.sql").read_text(),
+    "postgresql": """
+        CREATE TABLE metatkgr_fact (sequence BIGSERIAL NOT NULL, digest VARCHAR(64) NOT NULL,
+            subject TEXT NOT NULL, relation TEXT NOT NULL, object TEXT NOT NULL, time TEXT NOT NULL,
+            received TIMESTAMP WITH TIME ZONE DEFAULT now(), PRIMARY KEY (sequence),
+            UNIQUE (digest));
+        CREATE TABLE metatkgr_store (version INTEGER NOT NULL);
+        CREATE TABLE metatkgr_probe (writes BIGINT NOT NULL);
+        INSERT INTO metatkgr_fact (digest, subject, relation, object, time, received) VALUES
+          ('6ff5334abafe0ab51ca146d193b06dacc5c4e863e1f51ba9d6bdeda648420d70', 'Tarn', 'plays for',
+           'Ostermark', '2018-03-05', '2026-11-16 14:39:39+00'),
+          ('5ccf0d4781c1a35ea37e1bad8b9f3d4e2523646f87414c51ecd0e936248747ce', 'Dairy', 'sponsors',
+           'Ostermark', '2018-03-12', '2026-11-16 14:39:39+00'),
+          ('fcdb9d4a67a03e894aa084b9a741dd1eeb982f99b6bba6270bcfae4820aab1c9', 'Tarn', 'plays for',
+           'Velden', '1990-01-01', '2026-11-16 14:39:39+00');
+        INSERT INTO metatkgr_store VALUES (1);
+        INSERT INTO metatkgr_probe VALUES (0);
+    """,
+}
+"""Stores as the version before the log of changes wrote them."""
+
+
+def test_a_store_of_the_previous_version_opens_with_all_its_facts(where: str) -> None:
+    if "postgres" in where:
+        engine = sa.create_engine(store_url(where))
+        with engine.begin() as connection:
+            connection.execute(sa.text(PREVIOUS["postgresql"]))
+        engine.dispose()
+    else:
+        Path(where).parent.mkdir(parents=True)
+        with closing(sqlite3.connect(where)) as file, file:
+            file.executescript(PREVIOUS["sqlite"])
+    for _ in range(2):  # nothing happens to it a second time
+        with FactStore(where) as store:
+            assert [(c.fact, c.id, c.retracted) for c in store.since()] == [
+                (ONE, 1, False),
+                (TWO, 2, False),
+                (EARLY, 3, False),
+            ]
+            told = dt.datetime(2026, 11, 16, 14, 39, 39, tzinfo=dt.UTC)
+            assert {(c.received, c.source) for c in store.since()} == {(told, "")}
+            assert store.add([ONE, TWO, EARLY]) == Observed(0, 3)
+    with FactStore(where) as store:
+        store.retract([TWO])
+        assert [c.fact for c in store.now()] == [ONE, EARLY]
+        assert [c.fact for c in store.now(told)] == [ONE, TWO, EARLY]
+
+
+def test_a_log_of_something_else_than_changes_is_told_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "facts.sqlite"
+    for planted in ("received = 'soon'", "source = x'00ff'"):
+        path.unlink(missing_ok=True)
+        with FactStore(path) as store:
+            store.add([ONE])
+        with closing(sqlite3.connect(path)) as file, file:
+            file.execute(f"UPDATE metatkgr_change SET {planted}")
+        with FactStore(path) as store, pytest.raises(StoreError, match="damaged"):
+            store.since()

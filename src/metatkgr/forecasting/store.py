@@ -7,19 +7,21 @@ outlives the run that it was made with.
 - *Durable*: :meth:`FactStore.add` returns once the database has committed to disk. Threads that
   add at the same time are committed together, so that many writers cost few synced writes.
 - *Idempotent*: the same (subject, relation, object, time) is kept once, whoever tells it again.
-- *Readable in order*: each fact has a sequence number. Writers take turns, so numbers become
+- *Nothing is forgotten*: a fact is never changed or removed. It is told and retracted, and each of
+  these changes is kept with who said so, when that one observed it, and when it came here. A
+  correction is a retraction and a new fact at once.
+- *Readable in order*: each change has a sequence number. Writers take turns, so numbers become
   visible in growing order, and a reader that asks for what came :meth:`~FactStore.since` the last
   number it saw misses nothing, whichever process wrote it.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,68 +29,48 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.errors import DataError
+from metatkgr.forecasting.database import Database, StoreError, store_url
 from metatkgr.forecasting.explain import FactView, Observed
-from metatkgr.forecasting.store_tables import (
-    DIGESTS_SINCE,
-    FACTS,
-    LAST,
-    PROBE,
-    SCHEMA,
-    SINCE,
-    TABLES,
-    VERSION,
-    strange_schema,
-)
+from metatkgr.forecasting.store_tables import CHANGES, FACTS, LAST, LOG, NOW, STATES
 
 __all__ = ["FactStore", "StoreError", "StoredFact", "store_url"]
 
-_TURN = 0x6D657461
-"""Key of PostgreSQL's advisory lock under which writers take turns."""
-
-_BUSY_SECONDS = 10
-"""How long a writer waits for its turn."""
-
-
-class StoreError(MetaTKGRError):
-    """The database cannot be reached, or does not answer as it should."""
+_AT_ONCE = 500
+"""Facts that are looked up in one go."""
+_ROWS = 10_000
+"""Changes that are held at once by who reads all."""
 
 
 class StoredFact(NamedTuple):
-    """One fact of the store."""
+    """One change: a fact that was told or retracted."""
 
     sequence: int
+    """Of the change."""
     fact: FactView
+    """With the time at which it holds."""
+    id: int
+    """Of the fact, whatever is said about it."""
+    retracted: bool
+    source: str
+    """Who said so; may be empty."""
+    observed: str
+    """When the source observed it, in its own words; may be empty."""
+    received: dt.datetime
+    """When it came into the store, in UTC."""
 
 
 @dataclass(eq=False)
 class _Told:
-    """What one caller of :meth:`FactStore.add` adds, and what came of it."""
+    """Facts that a caller adds or retracts, and what came of it."""
 
-    rows: dict[str, dict[str, str]]
+    rows: dict[str, FactView]
     """By their digests."""
+    retracted: bool
+    source: str
+    observed: str
     accepted: int | None = None
     error: BaseException | None = None
-
-
-def store_url(where: str | Path) -> sa.URL:
-    """The URL of a store: a path is an SQLite file; PostgreSQL is spoken to through psycopg."""
-    text = str(where)
-    if "://" not in text:
-        return sa.URL.create("sqlite", database=text)
-    try:
-        url = sa.make_url(text)
-    except sa.exc.ArgumentError:
-        raise StoreError(
-            "the store's URL cannot be read; write sqlite:///FILE or "
-            "postgresql://USER@HOST:PORT/DATABASE"
-        ) from None
-    kind = url.get_backend_name()
-    if kind in ("postgresql", "postgres"):
-        return url.set(drivername="postgresql+psycopg")
-    if kind != "sqlite":
-        raise StoreError(f"a store is kept in sqlite or postgresql, not in {kind}")
-    return url
 
 
 class FactStore:
@@ -100,83 +82,126 @@ class FactStore:
     """
 
     def __init__(self, where: str | Path, *, make: bool = True) -> None:
-        self.url = store_url(where)
         self.committed = 0
         """The highest number that this object has given out."""
         self._turn, self._queue = threading.Lock(), threading.Lock()
         self._waiting: list[_Told] = []
-        self._is_sqlite = self.url.get_backend_name() == "sqlite"
-        self._file: tuple[Path, int, int] | None = None
-        if self._is_sqlite:
-            self._make_place(make)
-        waiting: dict[str, Any] = (
-            {"timeout": _BUSY_SECONDS} if self._is_sqlite else {"connect_timeout": 10}
-        )
-        try:
-            self._engine = sa.create_engine(
-                self.url, connect_args=waiting, pool_pre_ping=not self._is_sqlite
-            )
-        except ImportError as error:
-            raise StoreError(
-                f"PostgreSQL needs psycopg ({error}): pip install 'metatkgr[serve]'"
-            ) from None
-        if self._is_sqlite:
-            sa.event.listen(self._engine, "connect", _prepare_sqlite)
-            sa.event.listen(self._engine, "begin", _begin_sqlite)
-        try:
-            self._make_tables()
-        except BaseException:
-            self.close()  # or its connection would hold on to the file
-            raise
+        self._database = Database(where, make=make)
 
     @property
     def name(self) -> str:
         """Where the facts are, without a password."""
-        return self.url.render_as_string(hide_password=True)
+        return self._database.name
 
-    def add(self, facts: Iterable[Sequence[str]]) -> Observed:
-        """Keep facts: all of them, on disk, when this returns; none of them when it raises."""
-        rows: dict[str, dict[str, str]] = {}
+    def add(
+        self, facts: Iterable[Sequence[str]], *, source: str = "", observed: str = ""
+    ) -> Observed:
+        """Keep facts: all of them, on disk, when this returns; none of them when it raises.
+
+        Args:
+            facts: (subject, relation, object, time) each.
+            source: who says so.
+            observed: when that one observed it.
+        """
+        return self._tell(facts, False, source, observed)
+
+    def retract(
+        self, facts: Iterable[Sequence[str]], *, source: str = "", observed: str = ""
+    ) -> Observed:
+        """Take facts back; also such as were never told here but stand in the graph.
+
+        Args:
+            facts, source, observed: as in :meth:`add`.
+
+        Returns:
+            ``accepted`` counts the facts that were not retracted already.
+        """
+        return self._tell(facts, True, source, observed)
+
+    def correct(
+        self, wrong: Sequence[str], right: Sequence[str], *, source: str = "", observed: str = ""
+    ) -> Observed:
+        """Put a fact in the place of another, in one change that nobody sees half of."""
+        told = [
+            _Told({_digest(row): row}, retracted, _text(source, "source"), _text(observed, "time"))
+            for row, retracted in ((_checked(wrong), True), (_checked(right), False))
+        ]
+        self._write(told)
+        accepted = int(told[1].accepted or 0)
+        return Observed(accepted, 1 - accepted)
+
+    def _tell(
+        self, facts: Iterable[Sequence[str]], retracted: bool, source: str, observed: str
+    ) -> Observed:
+        rows: dict[str, FactView] = {}
         given = 0
         for fact in facts:
             row = _checked(fact)
-            rows.setdefault(_digest(row), row._asdict())
+            rows.setdefault(_digest(row), row)
             given += 1
         if not rows:
             return Observed(0, given)
-        told = _Told(rows)
-        with self._queue:
-            self._waiting.append(told)
-        # Whoever gets the turn commits what all others have brought meanwhile.
-        with self._turn:
-            if told.accepted is None and told.error is None:
-                with self._queue:
-                    together, self._waiting = self._waiting, []
-                self._commit(together)
-        if told.error is not None:
-            raise told.error
+        told = _Told(rows, retracted, _text(source, "source"), _text(observed, "time"))
+        self._write([told])
         accepted = int(told.accepted or 0)
         return Observed(accepted, given - accepted)
 
+    def _write(self, changes: list[_Told]) -> None:
+        with self._queue:
+            self._waiting += changes
+        # Whoever gets the turn commits what all others have brought meanwhile.
+        with self._turn:
+            if changes[-1].accepted is None and changes[-1].error is None:
+                with self._queue:
+                    together, self._waiting = self._waiting, []
+                self._commit(together)
+        if changes[-1].error is not None:
+            raise changes[-1].error
+
     def _commit(self, together: list[_Told]) -> None:
-        kind = sqlite if self._is_sqlite else postgresql
+        kind = sqlite if self._database.is_sqlite else postgresql
         statement = kind.insert(FACTS).on_conflict_do_nothing(index_elements=["digest"])
-        rows = [{"digest": d, **row} for told in together for d, row in told.rows.items()]
+        rows = {digest: row for told in together for digest, row in told.rows.items()}
+        received = dt.datetime.now(dt.UTC)
         try:
-            with self._writing() as connection:
-                before = self._last(connection)
-                connection.execute(statement, rows)
-                # Writers take turns: what came after ``before`` is ours.
-                ours = connection.execute(DIGESTS_SINCE, {"sequence": before}).all()
+            with self._database.writing() as connection:
+                connection.execute(
+                    statement, [{"digest": d, **row._asdict()} for d, row in rows.items()]
+                )
+                states = self._states(connection, list(rows))
+                accepted, log = [], []
+                for told in together:
+                    about = (told.retracted, told.source, told.observed, received)
+                    new = [d for d in told.rows if states[d][1] is not told.retracted]
+                    log += [(states[d][0], *about) for d in new]
+                    states.update({d: (states[d][0], told.retracted) for d in new})
+                    accepted.append(len(new))
+                if log:
+                    columns = ("fact", "retracted", "source", "observed", "received")
+                    connection.execute(
+                        sa.insert(CHANGES), [dict(zip(columns, row, strict=True)) for row in log]
+                    )
+                last = self._last(connection)
         except BaseException as error:
             for told in together:
                 told.error = error
             return
-        self.committed = max(self.committed, before, *(number for number, _ in ours))
-        new = {digest for _, digest in ours}
-        for told in together:
-            told.accepted = len(new & told.rows.keys())
-            new -= told.rows.keys()
+        self.committed = max(self.committed, last)
+        for told, count in zip(together, accepted, strict=True):
+            told.accepted = count
+
+    @staticmethod
+    def _states(
+        connection: sa.Connection, digests: list[str]
+    ) -> dict[str, tuple[int, bool | None]]:
+        """Number of each fact by its digest, and whether it is retracted; None: never heard of."""
+        return {
+            digest: (number, retracted)
+            for begin in range(0, len(digests), _AT_ONCE)
+            for digest, number, retracted in connection.execute(
+                STATES, {"digests": digests[begin : begin + _AT_ONCE]}
+            )
+        }
 
     def probe(self) -> None:
         """Write something and read it back.
@@ -184,37 +209,62 @@ class FactStore:
         Raises:
             StoreError: it cannot be written (the disk is full, the file is gone, …) or read.
         """
-        with self._writing() as connection:
-            connection.execute(sa.update(PROBE).values(writes=PROBE.c.writes + 1))
-            written = connection.scalar(sa.select(PROBE.c.writes))
-        with self._connection() as connection:
-            kept = connection.scalar(sa.select(PROBE.c.writes))
-        if written is None or kept is None or kept < written:
-            raise StoreError(f"the store {self.name} does not keep what is written")
+        self._database.probe()
 
     def since(self, sequence: int = 0, limit: int | None = None) -> list[StoredFact]:
-        """Facts with a number above ``sequence``, in the order of their numbers."""
-        wanted = SINCE if limit is None else SINCE.limit(limit)
-        with self._connection() as connection:
-            found = connection.execute(wanted, {"sequence": sequence})
-            stored = [StoredFact(n, FactView(*words)) for n, *words in found]
-        for n, fact in stored:
-            if not all(isinstance(text, str) for text in fact):
-                raise StoreError(f"the store {self.name} is damaged: its fact {n} is not of texts")
-        return stored
+        """Changes with a number above ``sequence``, in the order of their numbers."""
+        wanted = LOG.where(CHANGES.c.number > sequence)
+        return list(self._read(wanted if limit is None else wanted.limit(limit)))
+
+    def now(self, known_at: dt.datetime | None = None) -> Iterator[StoredFact]:
+        """The facts that hold, in the order in which they were told.
+
+        Args:
+            known_at: by what was known then; None: by all that is.
+        """
+        last = NOW
+        if known_at is not None:
+            last = last.where(CHANGES.c.received <= known_at.astimezone(dt.UTC))
+        return self._read(LOG.where(CHANGES.c.number.in_(last), ~CHANGES.c.retracted))
+
+    def history(self, number: int) -> list[StoredFact]:
+        """What was said about a fact, oldest first; nothing, where there is no such fact."""
+        return list(self._read(LOG.where(CHANGES.c.fact == number)))
+
+    def ids(self, facts: Iterable[Sequence[str]]) -> dict[FactView, int]:
+        """The numbers of those of some facts that the store has and that are not retracted."""
+        rows = {_digest(row): row for row in map(_checked, facts)}
+        with self._database.reading() as connection:
+            states = self._states(connection, list(rows))
+        return {rows[d]: number for d, (number, retracted) in states.items() if retracted is False}
+
+    def _read(self, wanted: sa.Select[Any]) -> Iterator[StoredFact]:
+        with self._database.reading() as connection:
+            found = connection.execute(wanted.execution_options(yield_per=_ROWS))
+            while True:
+                try:
+                    row = next(found, None)
+                    if row is None:
+                        return
+                    change = _change(*row)
+                except (TypeError, ValueError) as error:
+                    raise StoreError(f"the store {self.name} is damaged: {error}") from None
+                yield change
 
     def last(self) -> int:
         """The highest number given out; 0 for an empty store."""
-        with self._connection() as connection:
+        with self._database.reading() as connection:
             return self._last(connection)
 
     def __len__(self) -> int:
-        with self._connection() as connection:
-            return int(connection.scalar(sa.select(sa.func.count()).select_from(FACTS)) or 0)
+        """How many facts hold."""
+        held = sa.select(sa.func.count()).where(CHANGES.c.number.in_(NOW), ~CHANGES.c.retracted)
+        with self._database.reading() as connection:
+            return int(connection.scalar(held) or 0)
 
     def close(self) -> None:
         """Give the connections back."""
-        self._engine.dispose()
+        self._database.close()
 
     def __enter__(self) -> FactStore:
         return self
@@ -226,85 +276,17 @@ class FactStore:
     def _last(connection: sa.Connection) -> int:
         return int(connection.scalar(LAST) or 0)
 
-    @contextmanager
-    def _connection(self) -> Iterator[sa.Connection]:
-        try:
-            with self._engine.connect() as connection:
-                yield connection
-        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            # The driver cannot even put some of the errors of a damaged file into words.
-            raise self._store_error(error) from error
 
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        """A transaction that no other writer, of this process or another, overlaps."""
-        self._check_file()
-        with self._connection() as connection:
-            connection = connection.execution_options(metatkgr_writes=True)
-            with connection.begin():
-                if not self._is_sqlite:
-                    # A number is drawn before it is committed. Were two writers at work at once,
-                    # a reader could see the higher number first and never ask for the lower.
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
-                yield connection
-        self._check_file()
-
-    def _make_place(self, make: bool) -> None:
-        if self.url.database in (None, "", ":memory:"):
-            raise StoreError("a store in memory would keep nothing; name a file")
-        place = Path(str(self.url.database))
-        if not make and not place.exists():
-            raise StoreError(f"the store {self.name} is gone")
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"cannot make a store at {self.name}: {error}") from None
-
-    def _check_file(self) -> None:
-        """An SQLite file that was removed can still be written to, and nobody will ever read it."""
-        if self._file is None:
-            return
-        path, *opened = self._file
-        try:
-            now = os.stat(path)
-            os.stat(f"{path}-wal")
-        except OSError:
-            now = None
-        if now is None or [now.st_dev, now.st_ino] != opened:
-            raise StoreError(
-                f"the store {self.name} was removed or replaced since it was opened: put it back "
-                "and start again"
-            )
-
-    def _make_tables(self) -> None:
-        with self._writing() as connection:
-            if self._is_sqlite and (fault := strange_schema(connection)):
-                raise StoreError(f"{self.name} is not a store of facts: {fault}; name another file")
-            TABLES.create_all(connection)
-            version = connection.scalar(sa.select(sa.func.max(SCHEMA.c.version)))
-            if version is None:
-                connection.execute(sa.insert(SCHEMA).values(version=VERSION))
-            if connection.scalar(sa.select(PROBE.c.writes)) is None:
-                connection.execute(sa.insert(PROBE).values(writes=0))
-        if version not in (None, VERSION):
-            self.close()
-            raise StoreError(
-                f"{self.name} has tables of version {version}, this program writes version "
-                f"{VERSION}: use the metatkgr that made it, or another store"
-            )
-        if self._is_sqlite:
-            path = Path(str(self.url.database)).absolute()
-            if Path(f"{path}-wal").exists():
-                opened = os.stat(path)
-                self._file = path, opened.st_dev, opened.st_ino
-
-    def _store_error(self, error: Exception) -> StoreError:
-        """A database's error as one line that names the store and not its password."""
-        cause = getattr(error, "orig", None) or error
-        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        if "not a database" in reason or "no such column" in reason:
-            return StoreError(f"{self.name} is not a store of facts ({reason}); name another file")
-        return StoreError(f"the store {self.name} does not answer: {reason}")
+def _change(number: int, *words: Any) -> StoredFact:
+    """A row of the log, which may be anything where a file is damaged."""
+    *texts, fact, retracted, source, observed, received = words
+    if not all(isinstance(text, str) for text in (*texts, source, observed)):
+        raise TypeError(f"its change {number} is not of texts")
+    if not isinstance(received, dt.datetime) or not isinstance(fact, int):
+        raise TypeError(f"its change {number} has no time or no fact")
+    at = received if received.tzinfo else received.replace(tzinfo=dt.UTC)
+    view = FactView(*texts)
+    return StoredFact(number, view, fact, bool(retracted), source, observed, at)
 
 
 def _checked(fact: Sequence[str]) -> FactView:
@@ -316,28 +298,21 @@ def _checked(fact: Sequence[str]) -> FactView:
             raise DataError(f"a fact's {what} is a text, not {text!r}")
         if not text.strip():
             raise DataError(f"a fact's {what} is empty")
-        if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        if "\x00" in text or not _is_unicode(text):
             raise DataError(f"a fact's {what} holds a character that is none: {text!a}")
     return FactView(*fact)
 
 
+def _text(text: str, what: str) -> str:
+    """A text about a fact, which may be empty."""
+    if not isinstance(text, str) or "\x00" in text or not _is_unicode(text):
+        raise DataError(f"a fact's {what} is a text, not {text!a}")
+    return text
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _digest(fact: FactView) -> str:
     return hashlib.sha256(json.dumps(fact).encode()).hexdigest()
-
-
-def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Readers beside a writer (WAL), and a commit that is on the disk when it returns (FULL).
-
-    What the file's own schema calls is not trusted: it may be anyone's.
-    """
-    # The driver's own transactions would begin at the first write, too late to take turns.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in ("trusted_schema=OFF", "journal_mode=WAL", "synchronous=FULL"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get("metatkgr_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,4 +1,8 @@
-"""The tables of a store of facts, what is asked of them, and how strange ones are told."""
+"""The tables of a store of facts, what is asked of them, and how strange ones are told.
+
+A fact is a row that never changes and never goes; what was said about it, and when, is a log of
+changes beside it. What holds now is what the last change of each fact says.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +14,31 @@ import sqlalchemy as sa
 from metatkgr.forecasting.explain import FactView
 
 __all__ = [
-    "DIGESTS_SINCE",
+    "CHANGES",
     "FACTS",
     "LAST",
+    "LOG",
+    "NOW",
     "PROBE",
     "SCHEMA",
-    "SINCE",
+    "STATES",
     "TABLES",
     "VERSION",
+    "migrate",
     "strange_schema",
 ]
 
-VERSION = 1
-"""Of the tables below; a store of another version is refused."""
+VERSION = 2
+"""Of the tables below. One of version 1 (no log of changes) is brought up to it when it is opened;
+one of a later version is refused."""
+
+_Number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 TABLES = sa.MetaData()
 FACTS = sa.Table(
     "metatkgr_fact",
     TABLES,
-    sa.Column(
-        "sequence",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=True,
-    ),
+    sa.Column("sequence", _Number, primary_key=True, autoincrement=True),
     # Of the four texts together: an index on the texts themselves has a length limit.
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("subject", sa.Text, nullable=False),
@@ -41,6 +46,17 @@ FACTS = sa.Table(
     sa.Column("object", sa.Text, nullable=False),
     sa.Column("time", sa.Text, nullable=False),
     sa.Column("received", sa.DateTime(timezone=True), server_default=sa.func.now()),
+    sqlite_autoincrement=True,
+)
+CHANGES = sa.Table(
+    "metatkgr_change",
+    TABLES,
+    sa.Column("number", _Number, primary_key=True, autoincrement=True),
+    sa.Column("fact", _Number, nullable=False, index=True),
+    sa.Column("retracted", sa.Boolean, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("observed", sa.Text, nullable=False),
+    sa.Column("received", sa.DateTime(timezone=True), nullable=False),
     sqlite_autoincrement=True,
 )
 SCHEMA = sa.Table(
@@ -54,14 +70,48 @@ PROBE = sa.Table(
     sa.Column("writes", sa.BigInteger, nullable=False),
 )
 
-LAST = sa.select(sa.func.max(FACTS.c.sequence))
-_LATER = FACTS.c.sequence > sa.bindparam("sequence")
-DIGESTS_SINCE = sa.select(FACTS.c.sequence, FACTS.c.digest).where(_LATER)
-SINCE = (
-    sa.select(FACTS.c.sequence, *(FACTS.c[name] for name in FactView._fields))
-    .where(_LATER)
-    .order_by(FACTS.c.sequence)
+LAST = sa.select(sa.func.max(CHANGES.c.number))
+LOG = (
+    sa.select(
+        CHANGES.c.number,
+        *(FACTS.c[name] for name in FactView._fields),
+        CHANGES.c.fact,
+        CHANGES.c.retracted,
+        CHANGES.c.source,
+        CHANGES.c.observed,
+        CHANGES.c.received,
+    )
+    .join(FACTS, FACTS.c.sequence == CHANGES.c.fact)
+    .order_by(CHANGES.c.number)
 )
+"""Every change with its fact, in the order of their numbers."""
+NOW = sa.select(sa.func.max(CHANGES.c.number)).group_by(CHANGES.c.fact)
+"""The numbers of the last changes."""
+_later = CHANGES.alias()
+STATES = (
+    sa.select(FACTS.c.digest, FACTS.c.sequence, CHANGES.c.retracted)
+    .join(CHANGES, FACTS.c.sequence == CHANGES.c.fact, isouter=True)
+    .where(
+        FACTS.c.digest.in_(sa.bindparam("digests", expanding=True)),
+        ~sa.exists().where(_later.c.fact == FACTS.c.sequence, _later.c.number > CHANGES.c.number),
+    )
+)
+"""Digest, number and state of some facts; None for one of which nothing was said yet."""
+
+
+def migrate(connection: sa.Connection, version: int) -> None:
+    """Bring tables of an earlier version up to this one: every fact was told once, by nobody."""
+    if version == 1:
+        told = sa.select(
+            FACTS.c.sequence,
+            sa.false(),
+            sa.literal(""),
+            sa.literal(""),
+            sa.func.coalesce(FACTS.c.received, sa.func.now()),
+        ).order_by(FACTS.c.sequence)
+        columns = ["fact", "retracted", "source", "observed", "received"]
+        connection.execute(sa.insert(CHANGES).from_select(columns, told))
+        connection.execute(sa.update(SCHEMA).values(version=VERSION))
 
 
 def strange_schema(connection: sa.Connection) -> str:
