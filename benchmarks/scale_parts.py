@@ -25,7 +25,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.evaluation.filters import FILTERS, true_answers
 from metatkgr.evaluation.ranking import filtered_ranks
-from metatkgr.forecasting.live import LiveGraph
+from metatkgr.forecasting.live_graph import LiveGraph
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss

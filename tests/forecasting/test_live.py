@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
+import pytest
+
+import metatkgr as mt
 from metatkgr.data.world import simulate
+from metatkgr.errors import DataError, UnknownNameError
+from metatkgr.forecasting import live_graph
+from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.live import Snapshot
+
+GUESS = Calibration("table")
+Row = tuple[str, str, str, str]
+FIRST: list[Row] = [
+    ("Ana", "plays for", "FC Ost", "2018-03-05"),
+    ("Bo", "plays for", "FC Ost", "2018-03-05"),
+    ("Bo", "plays for", "SV West", "2018-03-07"),
+    ("Dairy", "sponsors", "FC Ost", "2018-03-06"),
+    ("Ana", "plays for", "FC Ost", "2018-03-08"),
+    ("Dairy", "sponsors", "SV West", "2018-03-09"),
+]
+
+
+def club() -> Forecaster:
+    return Forecaster.of("paths", mt.read_facts(FIRST), calibration=GUESS)
+
+
+def answers(forecaster: Forecaster, who: list[str]) -> list[object]:
+    return [forecaster.predict(name, explain=True).to_json() for name in who]
 
 
 def test_arrivals_are_kept_in_time_order_however_they_come() -> None:
@@ -31,3 +57,69 @@ def test_arrivals_are_kept_in_time_order_however_they_come() -> None:
         rows = zip(*(column.tolist() for column in columns), strict=True)
         assert sorted((t, name(s), facts.relations[r], name(o)) for t, s, r, o in rows) == wanted
         assert recent.time.tolist() == [row[0] for row in wanted]
+
+
+@pytest.mark.parametrize("few", [20_000, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_retracted_is_as_if_it_had_never_been_told(seed: int, few: int) -> None:
+    """Whether it arrived a moment ago, has joined the first facts or was one of them."""
+    rng = random.Random(seed)
+    forecaster, held = club(), dict.fromkeys(FIRST)
+    people = [f"{name} {number}" for name in ("Cy", "Di") for number in range(4)]
+    clubs, days = ["FC Ost", "SV West", "Nord 1"], [f"2018-03-{day:02}" for day in range(6, 14)]
+    with patch.object(live_graph, "_FEW", few):
+        for _ in range(30):
+            if rng.random() < 0.5:
+                told = [
+                    (rng.choice(people), "plays for", rng.choice(clubs), rng.choice(days))
+                    for _ in range(rng.randrange(1, 4))
+                ]
+                forecaster.observe(told)
+                held.update(dict.fromkeys(told))
+            else:
+                back = rng.sample(list(held), min(len(held) - 3, rng.randrange(1, 4)))
+                back = [fact for fact in back if fact != FIRST[0]]  # the calendar begins with it
+                before = len(held)
+                for fact in back:
+                    del held[fact]
+                result = forecaster.retract([*back, ("Ana", "sponsors", "Nobody", "2018-03-06")])
+                assert (result.accepted, result.duplicates) == (before - len(held), 1)
+            forecaster.snapshot()
+    # The same facts, told once.
+    anew = club()
+    anew.retract([fact for fact in FIRST if fact not in held])
+    anew.observe([fact for fact in held if fact not in FIRST])
+    who = sorted({name for s, _, o, _ in held for name in (s, o)})
+    assert answers(forecaster, who) == answers(anew, who)
+    assert set(forecaster.facts.entities) == set(anew.facts.entities)
+    assert len(forecaster.facts) == len(held)
+
+
+def test_a_typo_that_is_retracted_leaves_no_entity_behind() -> None:
+    forecaster = club()
+    before = answers(forecaster, ["Ana", "Bo", "Dairy"])
+    typo = ("Anna", "plays for", "FC Ostt", "2018-03-10")
+    forecaster.observe([typo])
+    assert next(match.name for match in forecaster.search("FC Ostt")) == "FC Ostt"
+    assert forecaster.retract([typo]).gone_entities == ("Anna", "FC Ostt")
+    assert "FC Ostt" not in [match.name for match in forecaster.search("FC Ostt")]
+    with pytest.raises(UnknownNameError, match="did you mean 'Ana'"):
+        forecaster.predict("Anna")
+    assert answers(forecaster, ["Ana", "Bo", "Dairy"]) == before
+
+
+def test_a_snapshot_stays_as_it_was_when_its_facts_are_retracted() -> None:
+    forecaster = club()
+    forecaster.observe([("Cy", "plays for", "FC Ost", "2018-03-10")])
+    snapshot = forecaster.snapshot()
+    forecaster.retract([FIRST[2], ("Cy", "plays for", "FC Ost", "2018-03-10")])
+    assert len(snapshot.facts) == 7
+    assert snapshot.entities.id("Cy") == len(snapshot.first.entities)
+    assert len(forecaster.facts) == 5
+
+
+def test_the_last_facts_stay() -> None:
+    forecaster = club()
+    with pytest.raises(DataError, match="needs facts"):
+        forecaster.retract(FIRST)
+    assert len(forecaster.facts) == len(FIRST)

@@ -57,6 +57,8 @@ class Observed:
     """Facts that were known already, or came twice."""
     new_entities: tuple[str, ...] = ()
     """Names that appeared for the first time."""
+    gone_entities: tuple[str, ...] = ()
+    """Names that went with the last of their facts."""
 
 
 @dataclass(frozen=True)

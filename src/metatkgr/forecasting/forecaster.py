@@ -24,8 +24,9 @@ from metatkgr.forecasting.explain import (
     Reason,
     Verbaliser,
 )
-from metatkgr.forecasting.incoming import checked_rows, checked_step, rows_of
-from metatkgr.forecasting.live import Engine, LiveGraph, Snapshot
+from metatkgr.forecasting.incoming import checked_rows, checked_step, numbered, rows_of
+from metatkgr.forecasting.live import Engine, Snapshot
+from metatkgr.forecasting.live_graph import LiveGraph
 from metatkgr.forecasting.names import checked_name, search_names
 from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
 from metatkgr.models.base import Model
@@ -153,25 +154,38 @@ class Forecaster:
             DataError: a row is bad: a relation that the graph does not have, a time before its
                 beginning, an empty name. The message describes the first twenty; nothing is taken.
         """
-        rows = rows_of(facts)
-        first = self._trained_on
-        checked = checked_rows(rows, first.relations, first.calendar, first.steps)
+        checked = self._checked(facts)
         with self._arriving:
-            entities, graph = self._graph.entities, self._graph
-            new: dict[str, int] = {}
-
-            def number(name: str) -> int:
-                known = entities.find(name)
-                return new.setdefault(name, len(entities) + len(new)) if known is None else known
-
-            arrivals: dict[tuple[int, int, int, int], None] = {}
-            for subject, relation, object_, step in checked:
-                fact = (number(subject), relation, number(object_), step)
-                if not graph.knows(*fact):
-                    arrivals[fact] = None
+            graph = self._graph
+            new, given = numbered(checked, graph.entities)
+            arrivals = list(dict.fromkeys(fact for fact in given if not graph.knows(*fact)))
             if arrivals:
-                graph.add(list(new), list(arrivals))
+                graph.add(new, arrivals)
         return Observed(len(arrivals), len(checked) - len(arrivals), tuple(new))
+
+    def retract(self, facts: Any) -> Observed:
+        """Take facts back, as if they had never been observed; all that are known, or none.
+
+        Facts that it began with can be retracted too, which takes the time of indexing them anew.
+        An entity that came with its facts goes with the last of them.
+
+        Args:
+            facts: as in :meth:`observe`.
+
+        Returns:
+            ``accepted`` counts those that were known, ``duplicates`` all others.
+        """
+        checked = self._checked(facts)
+        with self._arriving:
+            graph = self._graph
+            _, given = numbered(checked, graph.entities)
+            gone = {fact for fact in given if graph.knows(*fact)}
+            names = graph.remove(gone) if gone else []
+        return Observed(len(gone), len(checked) - len(gone), gone_entities=tuple(names))
+
+    def _checked(self, facts: Any) -> list[tuple[str, int, str, int]]:
+        first = self._trained_on
+        return checked_rows(rows_of(facts), first.relations, first.calendar, first.steps)
 
     # Queries
 

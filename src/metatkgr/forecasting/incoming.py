@@ -17,9 +17,9 @@ from metatkgr.data.readers.memory import TAKEN, holds_rows, rows_in_memory
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.tables import cell_text
 from metatkgr.errors import DataError, nearest
-from metatkgr.forecasting.names import checked_name
+from metatkgr.forecasting.names import GrowingVocabulary, checked_name
 
-__all__ = ["checked_rows", "checked_step", "rows_of"]
+__all__ = ["checked_rows", "checked_step", "numbered", "rows_of"]
 
 FURTHEST = 1 << 20
 """Steps: a fact or query further from the graph's beginning (or, in a longer graph, further than
@@ -193,3 +193,17 @@ def checked_rows(
         return good
     more = f"\n… and {total - len(bad)} more" if total > len(bad) else ""
     raise DataError("nothing was taken in: " + "\n".join(bad) + more)
+
+
+def numbered(
+    rows: Iterable[tuple[str, int, str, int]], entities: GrowingVocabulary
+) -> tuple[list[str], list[tuple[int, int, int, int]]]:
+    """New names, and (subject, relation, object, step) of rows in numbers; new ones come last."""
+    new: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        known = entities.find(name)
+        return new.setdefault(name, len(entities) + len(new)) if known is None else known
+
+    facts = [(number(s), r, number(o), t) for s, r, o, t in rows]
+    return list(new), facts

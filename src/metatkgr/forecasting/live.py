@@ -3,12 +3,11 @@
 The first are the base of the temporal index, and indexed once. The arrivals are few, lie in a list
 ordered by time and name (so that the order in which they came does not matter), and are its recent
 layer, indexed anew when someone asks; when they have become many, they join the base. A snapshot of
-them never changes; a :class:`LiveGraph` takes facts in, an :class:`Engine` shows them to a model.
+them never changes; a ``LiveGraph`` takes facts in, an :class:`Engine` shows them to a model.
 """
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,17 +30,12 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explains, Explanation, Graded, Model
 from metatkgr.models.trainable import TrainableModel
 
-__all__ = ["Arrival", "Engine", "LiveGraph", "Snapshot"]
+__all__ = ["Engine", "Snapshot"]
 
 _CELLS = 1 << 22
 """Scores computed in one go, by a model that scores everybody; bounds memory."""
 _AT_ONCE = 16
 """Queries in one go at least."""
-_FEW = 20_000
-"""Arrivals that are indexed anew at each change; more join the first facts."""
-
-Arrival = tuple[int, str, int, str, int, int]
-"""Step, subject's name, relation, object's name, subject, object; ordered like this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +46,7 @@ class Snapshot:
     """The first facts, which are indexed once, and those that arrived since."""
     entities: GrowingVocabulary
     version: int
-    """Grows with every change."""
+    """Another for every change, and for all that is only supposed."""
 
     @property
     def parts(self) -> tuple[Facts, ...]:
@@ -96,9 +90,10 @@ class Snapshot:
         return Supports(*(column.numpy() for column in columns))
 
     def newcomers(self, after: int) -> list[int]:
-        """The entities whose first fact came after a step."""
-        first: list[int] = torch.nonzero(self.index.first_seen > after).squeeze(1).tolist()
-        return first
+        """The entities whose first fact came after a step; all have one."""
+        first = self.index.first_seen
+        emerged: list[int] = ((first > after) & (first <= self.last_step)).nonzero()[:, 0].tolist()
+        return emerged
 
     @cached_property
     def facts(self) -> Facts:
@@ -126,86 +121,6 @@ class Snapshot:
         """(n,) directed relations and steps of an entity's last facts before a step."""
         facts = self.index.last_facts(torch.tensor([entity]), torch.tensor([before]), most)
         return facts.relation.numpy(), facts.time.numpy()
-
-
-class LiveGraph:
-    """Facts to which facts are added. Not for several threads at once: the forecaster locks.
-
-    Args:
-        facts: what is known at first.
-    """
-
-    def __init__(self, facts: Facts) -> None:
-        self.entities = GrowingVocabulary(facts.entities)
-        self._arrivals: list[Arrival] = []
-        self._columns = _columns([])
-        self._known: set[tuple[int, int, int, int]] = set()
-        self._version = 0
-        self._start(facts)
-
-    def _start(self, facts: Facts) -> None:
-        self._visible = VisibleFacts.of(facts)
-        # Held here, so that snapshots that come and go share the layer of the first facts.
-        self._index = TemporalIndex.of(self._visible)
-        self._current: Snapshot | None = None
-
-    def snapshot(self) -> Snapshot:
-        """All facts as they are now; the same object until something arrives."""
-        if self._current is None:
-            if len(self._arrivals) > max(_FEW, len(self._visible.base) // 8):
-                merged = self._snapshot().facts
-                self._arrivals.clear()
-                self._columns = _columns([])
-                self._known.clear()
-                self._start(merged)
-            self._current = self._snapshot()
-        return self._current
-
-    def _snapshot(self) -> Snapshot:
-        if not self._arrivals and len(self.entities) == len(self._visible.entities):
-            return Snapshot(self._visible, self.entities, self._version)
-        subject, relation, object_, time = self._columns
-        recent = replace(
-            self._visible.base,
-            subject=subject,
-            relation=relation,
-            object=object_,
-            time=time,
-            entities=self.entities,
-            law=None,
-        )
-        return Snapshot(self._visible.grown(recent), self.entities, self._version)
-
-    def knows(self, subject: int, relation: int, object_: int, step: int) -> bool:
-        """Whether a fact is there already."""
-        if (subject, relation, object_, step) in self._known:
-            return True
-        return self._index.happened(subject, relation, object_, step)
-
-    def add(self, names: Sequence[str], arrivals: Sequence[tuple[int, int, int, int]]) -> None:
-        """Take in new names and then distinct facts (subject, relation, object, step)."""
-        if names:
-            self.entities = self.entities.grown(list(names))
-        name = self.entities.name
-        rows: list[Arrival] = [(t, name(s), r, name(o), s, o) for s, r, o, t in arrivals]
-        if len(rows) > 100:
-            self._arrivals = sorted(self._arrivals + rows)
-            self._columns = _columns(self._arrivals)
-        else:
-            for row in rows:
-                place = bisect.bisect(self._arrivals, row)
-                self._arrivals.insert(place, row)
-                # A new array: snapshots hold on to the old one.
-                self._columns = np.insert(self._columns, place, _columns([row])[:, 0], axis=1)
-        self._known.update(arrivals)
-        self._version += 1
-        self._current = None
-
-
-def _columns(arrivals: Sequence[Arrival]) -> IntArray:
-    """(4, n) subject, relation, object and step."""
-    rows = [(a[4], a[2], a[5], a[0]) for a in arrivals]
-    return np.ascontiguousarray(np.array(rows, np.int32).reshape(-1, 4).T)
 
 
 class Engine:

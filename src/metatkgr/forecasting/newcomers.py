@@ -107,9 +107,7 @@ def newcomers_since(snapshot: Snapshot, since: str | None = None) -> list[int]:
         begin = last + 1 - -(-raw // calendar.stride)
     else:
         begin = checked_step(since, calendar, last + 1, "time since when")
-    first = snapshot.index.first_seen
-    emerged: list[int] = ((first >= begin) & (first <= last)).nonzero().squeeze(1).tolist()
-    return emerged
+    return snapshot.newcomers(begin - 1)
 
 
 def forecast_newcomers(

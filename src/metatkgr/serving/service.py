@@ -61,7 +61,7 @@ class Service:
         self.model = model
         self.limits = limits or Limits()
         self.observed = 0
-        """Facts that came out of the store and were new to the graph."""
+        """Facts that came out of the store and hold, less the graph's own that are retracted."""
         self.refused = 0
         """Facts of the store that the forecaster cannot take (another graph's)."""
         self._poll_seconds = poll_seconds
@@ -151,13 +151,19 @@ class Service:
                 return
             more = True
             while more and (rows := self.store.since(self._seen, _READ_AT_ONCE)):
-                self._observe([row.fact for row in rows])
+                # Of each fact the last change counts.
+                state = {row.fact: row.retracted for row in rows}
+                self._take([fact for fact, retracted in state.items() if retracted], False)
+                self._take([fact for fact, retracted in state.items() if not retracted], True)
                 self._seen = rows[-1].sequence
                 more = len(rows) == _READ_AT_ONCE
 
-    def _observe(self, facts: list[FactView]) -> None:
+    def _take(self, facts: list[FactView], hold: bool) -> None:
+        """Observe facts that hold, retract those that do not."""
+        if not facts:
+            return
         try:
-            result = self.forecaster.observe(facts)
+            result = (self.forecaster.observe if hold else self.forecaster.retract)(facts)
         except MetaTKGRError as error:
             if len(facts) == 1:
                 self.refused += 1
@@ -165,12 +171,13 @@ class Service:
                 return
             # Halves, so that one bad fact among many costs few attempts.
             half = len(facts) // 2
-            self._observe(facts[:half])
-            self._observe(facts[half:])
+            self._take(facts[:half], hold)
+            self._take(facts[half:], hold)
             return
-        self.observed += result.accepted
+        self.observed += result.accepted if hold else -result.accepted
         self._new_names.update(result.new_entities)
-        self._names_bytes += _size(result.new_entities)
+        self._new_names.difference_update(result.gone_entities)
+        self._names_bytes += _size(result.new_entities) - _size(result.gone_entities)
 
     def _poll(self) -> None:
         while not self._stop.wait(self._poll_seconds):
