@@ -83,7 +83,7 @@ def test_what_is_retracted_is_as_if_it_had_never_been_told(seed: int, few: int) 
                 for fact in back:
                     del held[fact]
                 result = forecaster.retract([*back, ("Ana", "sponsors", "Nobody", "2018-03-06")])
-                assert (result.accepted, result.duplicates) == (before - len(held), 1)
+                assert (result.retracted, result.unknown) == (before - len(held), 1)
             forecaster.snapshot()
     # The same facts, told once.
     anew = club()

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import postgres_server
 from metatkgr.errors import DataError
-from metatkgr.forecasting.explain import FactView, Observed
+from metatkgr.forecasting.explain import FactView, Observed, Retracted
 from metatkgr.forecasting.store import FactStore, StoreError, store_url
 
 ONE = FactView("Tarn", "plays for", "Ostermark", "2018-03-05")
@@ -352,8 +352,8 @@ def test_a_retracted_fact_holds_no_more_and_is_not_forgotten(where: str) -> None
         store.add([ONE, TWO], source="desk", observed="2018-03-06")
         seen = other.last()
         number = store.ids([ONE])[ONE]
-        assert store.retract([ONE], source="Ida") == Observed(1, 0)
-        assert store.retract([ONE]) == Observed(0, 1)
+        assert store.retract([ONE], source="Ida") == Retracted(1, 0)
+        assert store.retract([ONE]) == Retracted(0, 1)
         assert [(c.fact, c.retracted, c.source) for c in other.since(seen)] == [(ONE, True, "Ida")]
         assert [c.fact for c in other.now()] == [TWO]
         assert len(other) == 1
@@ -371,7 +371,7 @@ def test_a_retracted_fact_holds_no_more_and_is_not_forgotten(where: str) -> None
 
 def test_a_fact_of_the_graph_that_was_never_told_can_be_retracted(where: str) -> None:
     with FactStore(where) as store:
-        assert store.retract([ONE]) == Observed(1, 0)
+        assert store.retract([ONE]) == Retracted(1, 0)
         assert [(c.fact, c.retracted) for c in store.since()] == [(ONE, True)]
         assert len(store) == 0
         assert list(store.now()) == []

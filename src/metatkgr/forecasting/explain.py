@@ -13,7 +13,16 @@ from metatkgr.models.base import Explanation
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["FactView", "Forecast", "Forecasts", "Match", "Observed", "Reason", "Verbaliser"]
+__all__ = [
+    "FactView",
+    "Forecast",
+    "Forecasts",
+    "Match",
+    "Observed",
+    "Reason",
+    "Retracted",
+    "Verbaliser",
+]
 
 _NAMED = 3
 """So many others are named one by one."""
@@ -57,6 +66,17 @@ class Observed:
     """Facts that were known already, or came twice."""
     new_entities: tuple[str, ...] = ()
     """Names that appeared for the first time."""
+
+
+@dataclass(frozen=True)
+class Retracted:
+    """What came of retracting some facts."""
+
+    __pydantic_config__ = _DESCRIBED
+    retracted: int
+    """Facts that held and do so no more."""
+    unknown: int
+    """Facts that did not hold."""
     gone_entities: tuple[str, ...] = ()
     """Names that went with the last of their facts."""
 

@@ -22,6 +22,7 @@ from metatkgr.forecasting.explain import (
     Match,
     Observed,
     Reason,
+    Retracted,
     Verbaliser,
 )
 from metatkgr.forecasting.incoming import checked_rows, checked_step, numbered, rows_of
@@ -163,7 +164,7 @@ class Forecaster:
                 graph.add(new, arrivals)
         return Observed(len(arrivals), len(checked) - len(arrivals), tuple(new))
 
-    def retract(self, facts: Any) -> Observed:
+    def retract(self, facts: Any) -> Retracted:
         """Take facts back, as if they had never been observed; all that are known, or none.
 
         Facts that it began with can be retracted too, which takes the time of indexing them anew.
@@ -171,9 +172,6 @@ class Forecaster:
 
         Args:
             facts: as in :meth:`observe`.
-
-        Returns:
-            ``accepted`` counts those that were known, ``duplicates`` all others.
         """
         checked = self._checked(facts)
         with self._arriving:
@@ -181,7 +179,7 @@ class Forecaster:
             _, given = numbered(checked, graph.entities)
             gone = {fact for fact in given if graph.knows(*fact)}
             names = graph.remove(gone) if gone else []
-        return Observed(len(gone), len(checked) - len(gone), gone_entities=tuple(names))
+        return Retracted(len(gone), len(checked) - len(gone), tuple(names))
 
     def _checked(self, facts: Any) -> list[tuple[str, int, str, int]]:
         first = self._trained_on

@@ -31,7 +31,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from metatkgr.errors import DataError
 from metatkgr.forecasting.database import Database, StoreError, store_url
-from metatkgr.forecasting.explain import FactView, Observed
+from metatkgr.forecasting.explain import FactView, Observed, Retracted
 from metatkgr.forecasting.store_tables import CHANGES, FACTS, LAST, LOG, NOW, STATES
 
 __all__ = ["FactStore", "StoreError", "StoredFact", "store_url"]
@@ -107,16 +107,14 @@ class FactStore:
 
     def retract(
         self, facts: Iterable[Sequence[str]], *, source: str = "", observed: str = ""
-    ) -> Observed:
+    ) -> Retracted:
         """Take facts back; also such as were never told here but stand in the graph.
 
         Args:
             facts, source, observed: as in :meth:`add`.
-
-        Returns:
-            ``accepted`` counts the facts that were not retracted already.
         """
-        return self._tell(facts, True, source, observed)
+        told = self._tell(facts, True, source, observed)
+        return Retracted(told.accepted, told.duplicates)
 
     def correct(
         self, wrong: Sequence[str], right: Sequence[str], *, source: str = "", observed: str = ""

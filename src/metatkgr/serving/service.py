@@ -163,7 +163,16 @@ class Service:
         if not facts:
             return
         try:
-            result = (self.forecaster.observe if hold else self.forecaster.retract)(facts)
+            if hold:
+                told = self.forecaster.observe(facts)
+                self.observed += told.accepted
+                self._new_names.update(told.new_entities)
+                self._names_bytes += _size(told.new_entities)
+            else:
+                back = self.forecaster.retract(facts)
+                self.observed -= back.retracted
+                self._new_names.difference_update(back.gone_entities)
+                self._names_bytes -= _size(back.gone_entities)
         except MetaTKGRError as error:
             if len(facts) == 1:
                 self.refused += 1
@@ -173,11 +182,6 @@ class Service:
             half = len(facts) // 2
             self._take(facts[:half], hold)
             self._take(facts[half:], hold)
-            return
-        self.observed += result.accepted if hold else -result.accepted
-        self._new_names.update(result.new_entities)
-        self._new_names.difference_update(result.gone_entities)
-        self._names_bytes += _size(result.new_entities) - _size(result.gone_entities)
 
     def _poll(self) -> None:
         while not self._stop.wait(self._poll_seconds):
