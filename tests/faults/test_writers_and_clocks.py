@@ -65,7 +65,7 @@ def test_a_store_that_another_holds_is_told_after_a_while(
 ) -> None:
     import sqlite3
 
-    from metatkgr.forecasting import store as module
+    from metatkgr.forecasting import database as module
 
     path = tmp_path / "facts.sqlite"
     with FactStore(path) as made:
