@@ -21,6 +21,7 @@ from local_service import Command, listening, started
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.agents import PATH, agents_app, agents_server
+from metatkgr.serving.auth import add_token
 from metatkgr.serving.limits import ServiceSettings
 
 NEW = "Zoltan Newcomer"
@@ -93,14 +94,23 @@ def test_an_agent_asks_over_http(world: Facts, tmp_path: Path) -> None:
 
 def test_http_with_a_token_answers_only_who_sends_it(world: Facts, tmp_path: Path) -> None:
     service = started(world, tmp_path / "facts.sqlite")
-    token = "a-token-of-some-length"
-    with listening(agents_app(service, ServiceSettings(token=token))) as url:
+    token = add_token(tmp_path / "tokens", "agent", "write", {"facts_per_day": 3})
+    settings = ServiceSettings(token_file=tmp_path / "tokens")
+    with listening(agents_app(service, settings)) as url:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         accept = {"Accept": "application/json, text/event-stream"}
         assert httpx2.post(url + PATH, json=message, headers=accept).status_code == 401
         known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE)
-        transport = streamable_http_client(url + PATH, http_client=known)
-        asked(transport, lambda client: the_whole_story(client, world))
+
+        async def asking(client: Client) -> None:
+            await the_whole_story(client, world)
+            others = [first_fact(world) | {"subject": f"Other {number}"} for number in range(3)]
+            assert "3 facts a day" in await refused(client, "observe", facts=others)
+
+        asked(streamable_http_client(url + PATH, http_client=known), asking)
+        reader = add_token(tmp_path / "tokens", "reader", "read")
+        headers = accept | {"Authorization": f"Bearer {reader}"}
+        assert httpx2.post(url + PATH, json=message, headers=headers).status_code in (401, 403)
     service.stop()
 
 

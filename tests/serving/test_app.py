@@ -21,9 +21,8 @@ from metatkgr.errors import DataError, SettingsError
 from metatkgr.forecasting.explain import Match
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.serving.app import create_app
-from metatkgr.serving.limits import Limits, ServiceSettings, is_loopback, read_token
+from metatkgr.serving.limits import Limits, ServiceSettings, is_loopback
 
-TOKEN = "a-token-of-some-length"
 NEW = "Zoltan Newcomer"
 
 
@@ -282,24 +281,6 @@ def test_metrics_count_requests_and_facts(client: TestClient, world: Facts) -> N
     assert "metatkgr_request_seconds_bucket" in text
 
 
-def test_a_token_is_asked_for_wherever_there_is_something_to_know(
-    world: Facts, store: Path
-) -> None:
-    settings = ServiceSettings(host="0.0.0.0", token=TOKEN)
-    with client_of(app_of(world, store, settings)) as client:
-        for path in ("/graph", "/metrics", "/openapi.json", "/entities?q=a", "/quality", "/no"):
-            answer = client.get(path)
-            assert answer.status_code == 401, path
-            assert answer.headers["www-authenticate"] == "Bearer"
-        for wrong in ("Bearer wrong", "Bearer", TOKEN, f"Basic {TOKEN}", "Bearer \xe9"):
-            headers = {"Authorization": wrong.encode("latin-1")}
-            assert client.get("/graph", headers=headers).status_code == 401
-        right = {"Authorization": f"Bearer {TOKEN}", "Host": "service.example"}
-        assert client.get("/graph", headers=right).status_code == 200
-        assert client.get("/health").status_code == 200
-        assert client.get("/").status_code == 200
-
-
 def test_more_than_can_be_worked_on_is_told_to_come_back(world: Facts, store: Path) -> None:
     service = started(world, store)
     inside, go_on = threading.Event(), threading.Event()
@@ -427,17 +408,6 @@ def test_who_may_be_listened_to() -> None:
         ServiceSettings(port=70_000)
     with pytest.raises(SettingsError, match="concurrency"):
         Limits(concurrency=0)
-
-
-def test_a_token_comes_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    with pytest.raises(DataError, match="cannot be read"):
-        read_token(path)
-    path.write_text("short\n")
-    with pytest.raises(SettingsError, match="at least 16"):
-        read_token(path)
-    path.write_text(TOKEN + "\n")
-    assert read_token(path) == TOKEN
 
 
 def test_the_command_refuses_what_would_go_wrong(run: Run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import browser as system_browser
 from local_service import app_of, listening
 from metatkgr.data.facts import Facts
+from metatkgr.serving.auth import add_token
 from metatkgr.serving.limits import ServiceSettings
 
 if reason := system_browser.why_not():
@@ -20,7 +21,6 @@ if reason := system_browser.why_not():
 TURNED = "bank \u202eknab"
 """Its second half is read backwards where nobody takes care."""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">'\"&amp;</script>"
-TOKEN = "a-token-of-some-length"
 PHONE = {"width": 360, "height": 740}
 
 Open = Callable[..., Any]
@@ -234,7 +234,9 @@ def test_every_control_has_a_name(open_page: Open, world: Facts) -> None:
 def test_a_service_with_a_token_asks_for_it_once(
     open_page: Open, world: Facts, tmp_path: Path
 ) -> None:
-    app = app_of(world, tmp_path / "facts.sqlite", ServiceSettings(token=TOKEN))
+    tokens = tmp_path / "tokens.toml"
+    token = add_token(tokens, "reader", "read")
+    app = app_of(world, tmp_path / "facts.sqlite", ServiceSettings(token_file=tokens))
     with listening(app) as address:
         page = open_page(address=address)
         page.wait_for_selector("#token-dialog[open]")
@@ -242,7 +244,7 @@ def test_a_service_with_a_token_asks_for_it_once(
         with page.expect_response(lambda answer: answer.status == 401):
             page.keyboard.press("Enter")
         page.wait_for_selector("#token-dialog[open]")
-        page.fill("#token", TOKEN)
+        page.fill("#token", token)
         page.keyboard.press("Enter")
         ready(page)
         page.reload()

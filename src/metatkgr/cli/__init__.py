@@ -19,6 +19,7 @@ from metatkgr.cli.predict import predict as predict_command
 from metatkgr.cli.reproduce import reproduce as reproduce_command
 from metatkgr.cli.serve import mcp as mcp_command
 from metatkgr.cli.serve import serve as serve_command
+from metatkgr.cli.serve import token as token_command
 from metatkgr.cli.train import train as train_command
 from metatkgr.cli.tune import tune as tune_command
 from metatkgr.errors import MetaTKGRError
@@ -46,6 +47,7 @@ app.command("tune")(tune_command)
 app.command("reproduce")(reproduce_command)
 app.command("serve")(serve_command)
 app.command("mcp")(mcp_command)
+app.command("token")(token_command)
 
 
 def _print_version(wanted: bool) -> None:

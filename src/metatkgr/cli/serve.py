@@ -16,12 +16,12 @@ from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for
 
 if TYPE_CHECKING:
-    from metatkgr.serving.limits import Limits
+    from metatkgr.serving.limits import Limits, ServiceSettings
     from metatkgr.serving.quality import Quality
     from metatkgr.serving.service import Service
     from metatkgr.training.opening import OpenModel
 
-__all__ = ["mcp", "serve"]
+__all__ = ["mcp", "serve", "token"]
 
 _RULES = ("recurrency", "paths")
 
@@ -39,8 +39,13 @@ _Port = Annotated[
 ]
 _TokenFile = Annotated[
     Path | None,
-    typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN."),
+    typer.Option(help="File of tokens, made by `metatkgr token`; read again when it changes."),
 ]
+_LogFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder for access.jsonl (requests) and audit.jsonl (changes)."),
+]
+_LogBytes = Annotated[int, typer.Option(help="Of one file of a log; ten of each are kept.")]
 
 
 @reads_data
@@ -51,6 +56,8 @@ def serve(
     host: _Host = "127.0.0.1",
     port: _Port = 8000,
     token_file: _TokenFile = None,
+    log: _LogFolder = None,
+    log_bytes: _LogBytes = 64 << 20,
     shots: options.KnownShots = None,
     concurrency: Annotated[
         int,
@@ -84,17 +91,13 @@ def serve(
     Example: `metatkgr serve world --model paths`, then open http://127.0.0.1:8000
     """
     _need("serve", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
-    from metatkgr.serving.limits import Limits, ServiceSettings, read_token
+    from metatkgr.serving.limits import Limits
     from metatkgr.serving.workers import serve as start
 
     console = console_for(None)
     # A wrong address or token is told before a large graph is read.
-    settings = ServiceSettings(
-        host,
-        port,
-        read_token(token_file) if token_file else None,
-        Limits(concurrency=concurrency, new_names_bytes=new_names_bytes),
-    )
+    limits = Limits(concurrency=concurrency, new_names_bytes=new_names_bytes)
+    settings = _settings(host, port, token_file, limits, log, log_bytes)
     words = {
         "model": model,
         "settings": options.parse_assignments(set_ or []),
@@ -132,6 +135,8 @@ def mcp(
     host: _Host = "127.0.0.1",
     port: _Port = 8000,
     token_file: _TokenFile = None,
+    log: _LogFolder = None,
+    log_bytes: _LogBytes = 64 << 20,
     shots: options.KnownShots = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
@@ -148,11 +153,10 @@ def mcp(
     """
     _need("mcp", "mcp", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
     from metatkgr.serving.agents import serve_agents
-    from metatkgr.serving.limits import Limits, ServiceSettings, read_token
+    from metatkgr.serving.limits import Limits
 
     console = console_for("-")  # standard output is the client's
-    token = read_token(token_file) if token_file else None
-    settings = ServiceSettings(host, port, token) if http else None
+    settings = _settings(host, port, token_file, Limits(), log, log_bytes) if http else None
     words = {
         "model": model,
         "settings": options.parse_assignments(set_ or []),
@@ -170,6 +174,55 @@ def mcp(
             f"{service.about()[0]}\nListening on {where}; Ctrl-C stops.", soft_wrap=True
         ),
     )
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Whose token it is; logs call them so.")],
+    file: Annotated[Path, typer.Option(help="File of tokens; it is made, or added to.")],
+    role: Annotated[str, typer.Option(help="read, write (tell facts) or admin.")] = "read",
+    requests_per_minute: Annotated[int | None, typer.Option(help="At most.")] = None,
+    facts_per_day: Annotated[int | None, typer.Option(help="At most.")] = None,
+    new_entities_per_day: Annotated[int | None, typer.Option(help="At most.")] = None,
+    bytes_per_day: Annotated[int | None, typer.Option(help="Of told facts, at most.")] = None,
+) -> None:
+    """Make a token for `--token-file` and print it; the file keeps its hash alone.
+
+    A running service knows it within a second. Remove its lines from the file, and it does not.
+
+    Example: `metatkgr token alice --role write --file tokens.toml`
+    """
+    _need("serve", "sqlalchemy")
+    from metatkgr.serving.auth import add_token
+
+    limits = {
+        "requests_per_minute": requests_per_minute,
+        "facts_per_day": facts_per_day,
+        "new_entities_per_day": new_entities_per_day,
+        "bytes_per_day": bytes_per_day,
+    }
+    given = {key: value for key, value in limits.items() if value is not None}
+    typer.echo(add_token(file, name, role, given))
+
+
+def _settings(
+    host: str,
+    port: int,
+    token_file: Path | None,
+    limits: Limits,
+    log: Path | None,
+    log_bytes: int,
+) -> ServiceSettings:
+    """How a service is reached; what it reads and writes for that is there."""
+    from metatkgr.serving.audit import Logs
+    from metatkgr.serving.auth import Tokens
+    from metatkgr.serving.limits import ServiceSettings
+
+    settings = ServiceSettings(host, port, token_file, limits, log, log_bytes)
+    if token_file is not None:
+        Tokens(token_file)
+    if log is not None:
+        Logs(log, log_bytes).close()
+    return settings
 
 
 def _need(extra: str, *modules: str) -> None:

@@ -32,7 +32,18 @@ from sqlalchemy.dialects import postgresql, sqlite
 from metatkgr.errors import DataError
 from metatkgr.forecasting.database import Database, StoreError, store_url
 from metatkgr.forecasting.explain import FactView, Observed, Retracted
-from metatkgr.forecasting.store_tables import CHANGES, FACTS, LAST, LOG, NOW, STATES
+from metatkgr.forecasting.store_tables import (
+    CHANGES,
+    FACTS,
+    LAST,
+    LOG,
+    NOW,
+    STATES,
+    Amounts,
+    Spending,
+    spend,
+    used_today,
+)
 
 __all__ = ["FactStore", "StoreError", "StoredFact", "store_url"]
 
@@ -69,6 +80,8 @@ class _Told:
     retracted: bool
     source: str
     observed: str
+    spending: Spending | None = None
+    """Of a quota; the same object in changes that belong together."""
     accepted: int | None = None
     error: BaseException | None = None
 
@@ -94,7 +107,12 @@ class FactStore:
         return self._database.name
 
     def add(
-        self, facts: Iterable[Sequence[str]], *, source: str = "", observed: str = ""
+        self,
+        facts: Iterable[Sequence[str]],
+        *,
+        source: str = "",
+        observed: str = "",
+        spending: Spending | None = None,
     ) -> Observed:
         """Keep facts: all of them, on disk, when this returns; none of them when it raises.
 
@@ -102,26 +120,42 @@ class FactStore:
             facts: (subject, relation, object, time) each.
             source: who says so.
             observed: when that one observed it.
+            spending: what this takes of a quota, which is counted in the same transaction.
+
+        Raises:
+            QuotaError: it is more than is left.
         """
-        return self._tell(facts, False, source, observed)
+        return self._tell(facts, False, source, observed, spending)
 
     def retract(
-        self, facts: Iterable[Sequence[str]], *, source: str = "", observed: str = ""
+        self,
+        facts: Iterable[Sequence[str]],
+        *,
+        source: str = "",
+        observed: str = "",
+        spending: Spending | None = None,
     ) -> Retracted:
         """Take facts back; also such as were never told here but stand in the graph.
 
         Args:
-            facts, source, observed: as in :meth:`add`.
+            facts, source, observed, spending: as in :meth:`add`.
         """
-        told = self._tell(facts, True, source, observed)
+        told = self._tell(facts, True, source, observed, spending)
         return Retracted(told.accepted, told.duplicates)
 
     def correct(
-        self, wrong: Sequence[str], right: Sequence[str], *, source: str = "", observed: str = ""
+        self,
+        wrong: Sequence[str],
+        right: Sequence[str],
+        *,
+        source: str = "",
+        observed: str = "",
+        spending: Spending | None = None,
     ) -> Observed:
         """Put a fact in the place of another, in one change that nobody sees half of."""
+        said = (_text(source, "source"), _text(observed, "time"), spending)
         told = [
-            _Told({_digest(row): row}, retracted, _text(source, "source"), _text(observed, "time"))
+            _Told({_digest(row): row}, retracted, *said)
             for row, retracted in ((_checked(wrong), True), (_checked(right), False))
         ]
         self._write(told)
@@ -129,7 +163,12 @@ class FactStore:
         return Observed(accepted, 1 - accepted)
 
     def _tell(
-        self, facts: Iterable[Sequence[str]], retracted: bool, source: str, observed: str
+        self,
+        facts: Iterable[Sequence[str]],
+        retracted: bool,
+        source: str,
+        observed: str,
+        spending: Spending | None,
     ) -> Observed:
         rows: dict[str, FactView] = {}
         given = 0
@@ -139,7 +178,8 @@ class FactStore:
             given += 1
         if not rows:
             return Observed(0, given)
-        told = _Told(rows, retracted, _text(source, "source"), _text(observed, "time"))
+        source, observed = _text(source, "source"), _text(observed, "time")
+        told = _Told(rows, retracted, source, observed, spending)
         self._write([told])
         accepted = int(told.accepted or 0)
         return Observed(accepted, given - accepted)
@@ -159,10 +199,16 @@ class FactStore:
     def _commit(self, together: list[_Told]) -> None:
         kind = sqlite if self._database.is_sqlite else postgresql
         statement = kind.insert(FACTS).on_conflict_do_nothing(index_elements=["digest"])
-        rows = {digest: row for told in together for digest, row in told.rows.items()}
         received = dt.datetime.now(dt.UTC)
         try:
             with self._database.writing() as connection:
+                refused = spend(connection, [told.spending for told in together if told.spending])
+                for told in together:
+                    told.error = refused.get(id(told.spending))
+                together = [told for told in together if told.error is None]
+                rows = {digest: row for told in together for digest, row in told.rows.items()}
+                if not rows:
+                    return
                 connection.execute(
                     statement, [{"digest": d, **row._asdict()} for d, row in rows.items()]
                 )
@@ -200,6 +246,11 @@ class FactStore:
                 STATES, {"digests": digests[begin : begin + _AT_ONCE]}
             )
         }
+
+    def used_today(self) -> dict[str, Amounts]:
+        """What each token has taken of its quota today, in UTC."""
+        with self._database.reading() as connection:
+            return used_today(connection)
 
     def probe(self) -> None:
         """Write something and read it back.

@@ -6,11 +6,15 @@ changes beside it. What holds now is what the last change of each fact says.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
+from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import FactView
 
 __all__ = [
@@ -24,8 +28,13 @@ __all__ = [
     "STATES",
     "TABLES",
     "VERSION",
+    "Amounts",
+    "QuotaError",
+    "Spending",
     "migrate",
+    "spend",
     "strange_schema",
+    "used_today",
 ]
 
 VERSION = 2
@@ -70,6 +79,16 @@ PROBE = sa.Table(
     sa.Column("writes", sa.BigInteger, nullable=False),
 )
 
+USAGE = sa.Table(
+    "metatkgr_usage",
+    TABLES,
+    sa.Column("token", sa.String(64), primary_key=True),
+    sa.Column("day", sa.String(10), primary_key=True),
+    sa.Column("facts", sa.BigInteger, nullable=False),
+    sa.Column("entities", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+)
+
 LAST = sa.select(sa.func.max(CHANGES.c.number))
 LOG = (
     sa.select(
@@ -112,6 +131,67 @@ def migrate(connection: sa.Connection, version: int) -> None:
         columns = ["fact", "retracted", "source", "observed", "received"]
         connection.execute(sa.insert(CHANGES).from_select(columns, told))
         connection.execute(sa.update(SCHEMA).values(version=VERSION))
+
+
+class QuotaError(MetaTKGRError):
+    """Someone has told as much as was allowed."""
+
+
+class Amounts(NamedTuple):
+    """What is told, or may be."""
+
+    facts: int
+    entities: int
+    """That are new."""
+    bytes: int
+
+
+class Spending(NamedTuple):
+    """What one token's facts take of its quota."""
+
+    token: str
+    taken: Amounts
+    most: Amounts
+    """That it may take on one day."""
+
+
+def used_today(connection: sa.Connection) -> dict[str, Amounts]:
+    """What each token has taken today, in UTC."""
+    columns = (USAGE.c.token, USAGE.c.facts, USAGE.c.entities, USAGE.c.bytes)
+    rows = connection.execute(sa.select(*columns).where(USAGE.c.day == _today()))
+    return {token: Amounts(*map(int, amounts)) for token, *amounts in rows}
+
+
+def spend(connection: sa.Connection, spendings: Iterable[Spending]) -> dict[int, QuotaError]:
+    """Count what tokens take, within the transaction that keeps their facts; each object once.
+
+    Returns:
+        why not, by the ``id`` of those that are more than is left for today; they do not count.
+    """
+    refused: dict[int, QuotaError] = {}
+    for number, spending in {id(one): one for one in spendings}.items():
+        used = used_today(connection).get(spending.token, Amounts(0, 0, 0))
+        total = Amounts(*(a + b for a, b in zip(used, spending.taken, strict=True)))
+        for what, now, most in zip(Amounts._fields, total, spending.most, strict=True):
+            if now > most:
+                words = "new entities" if what == "entities" else what
+                refused[number] = QuotaError(
+                    f"{spending.token} may tell {most:,} {words} a day, and this would make "
+                    f"{now:,}; it begins anew at midnight UTC"
+                )
+        if number not in refused:
+            kind = sqlite if connection.dialect.name == "sqlite" else postgresql
+            row = {"token": spending.token, "day": _today(), **total._asdict()}
+            connection.execute(
+                kind.insert(USAGE)
+                .values(row)
+                .on_conflict_do_update(index_elements=["token", "day"], set_=total._asdict())
+            )
+    return refused
+
+
+def _today() -> str:
+    return dt.datetime.now(dt.UTC).date().isoformat()
 
 
 def strange_schema(connection: sa.Connection) -> str:

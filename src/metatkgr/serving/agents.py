@@ -16,8 +16,9 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Observed
 from metatkgr.serving import schemas, server
 from metatkgr.serving.errors import plain
-from metatkgr.serving.limits import LimitsMiddleware, ServiceSettings
+from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.metrics import Metrics
+from metatkgr.serving.middleware import LimitsMiddleware
 from metatkgr.serving.service import Service
 from metatkgr.version import __version__
 

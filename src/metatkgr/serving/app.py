@@ -14,11 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from metatkgr.forecasting.explain import Observed
+from metatkgr.forecasting.store_tables import Amounts
 from metatkgr.serving import schemas
+from metatkgr.serving.auth import Tokens
 from metatkgr.serving.batches import Batches
 from metatkgr.serving.errors import handle_errors, methods_of
-from metatkgr.serving.limits import LimitsMiddleware, ServiceSettings
+from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.metrics import Metrics
+from metatkgr.serving.middleware import LimitsMiddleware
 from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
 from metatkgr.version import __version__
@@ -34,12 +37,13 @@ _KINDS = {
 _SAID = {
     400: "What was sent is of the right form, but this graph cannot take it.",
     401: "The token is missing or wrong.",
-    403: "Without a token, only this machine is answered.",
+    403: "The token's role does not allow it; without tokens, only this machine is answered.",
     404: "A name that nothing answers to; the hint has the nearest.",
     408: "The body took too long.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "What was sent is not of the right form.",
+    429: "More than the token's rate or daily quota; try again after Retry-After seconds.",
     503: "Busy, or the store does not answer; try again after Retry-After seconds.",
 }
 
@@ -52,7 +56,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    statuses = (400, 401, 403, 422, 503, *statuses)
+    statuses = (400, 401, 403, 422, 429, 503, *statuses)
     return {s: {"model": schemas.ErrorOut, "description": _SAID[s]} for s in sorted(statuses)}
 
 
@@ -71,7 +75,8 @@ def create_app(
             await run_in_threadpool(quality.stop)
         await run_in_threadpool(service.stop)
 
-    secured = [Depends(HTTPBearer(auto_error=False))] if settings.token else []
+    tokens = None if settings.token_file is None else Tokens(settings.token_file)
+    secured = [] if tokens is None else [Depends(HTTPBearer(auto_error=False))]
     app = FastAPI(
         title="metatkgr",
         version=__version__,
@@ -143,6 +148,22 @@ def create_app(
         """How good the model is, over time and beside the rules; measured after the start."""
         return schemas.QualityOut(status="off") if quality is None else quality.report()
 
+    @app.get("/usage", responses=_errors(), dependencies=secured)
+    def usage() -> schemas.UsageOut:
+        """What each token may do, and what it has used today (UTC); for admins."""
+        used, nothing = service.store.used_today(), Amounts(0, 0, 0)
+        return schemas.UsageOut(
+            tokens=[
+                schemas.TokenOut(
+                    name=token.name,
+                    role=token.entry.role,
+                    used=used.get(token.name, nothing)._asdict(),
+                    most=token.most._asdict(),
+                )
+                for token in (tokens.all() if tokens is not None else ())
+            ]
+        )
+
     @app.get("/health", responses={403: _errors()[403], 503: {"model": schemas.HealthOut}})
     async def health(response: Response) -> schemas.HealthOut:
         """Whether the service can do its work: its store is written and read back."""
@@ -166,7 +187,7 @@ def create_app(
             **{
                 status: content
                 for status, content in _errors().items()
-                if status in (401, 403, 503)
+                if status in (401, 403, 429, 503)
             },
         },
         dependencies=secured,

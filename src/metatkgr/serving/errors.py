@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from metatkgr.errors import MetaTKGRError, UnknownNameError
 from metatkgr.forecasting.store import StoreError
+from metatkgr.forecasting.store_tables import QuotaError
 
 __all__ = ["answer", "handle_errors", "methods_of", "plain"]
 
@@ -96,6 +97,8 @@ async def _input_error(request: Request, error: Exception) -> JSONResponse:
         return answer(503, "store_unavailable", message, "try again", {"Retry-After": "2"})
     text = str(error)
     message, _, hint = (text, "", "") if "\n" in text else text.partition("; ")
+    if isinstance(error, QuotaError):
+        return answer(429, "quota", message, hint, {"Retry-After": "3600"})
     if isinstance(error, UnknownNameError):
         return answer(404, "unknown_name", message, hint)
     return answer(400, "bad_request", message, hint)

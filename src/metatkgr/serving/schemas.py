@@ -38,6 +38,8 @@ __all__ = [
     "SpanOut",
     "Time",
     "TimelineOut",
+    "TokenOut",
+    "UsageOut",
 ]
 
 MOST_FACTS = 1000
@@ -219,6 +221,21 @@ class GraphOut(BaseModel):
     last: str
     next: str = Field(description="The step that is forecast when no date is given.")
     relations: list[RelationOut]
+
+
+class TokenOut(BaseModel):
+    """Someone who may ask."""
+
+    name: str
+    role: Literal["read", "write", "admin"]
+    used: dict[str, int] = Field(description="Of its quotas, today: facts, entities, bytes.")
+    most: dict[str, int] = Field(description="What it may use in a day.")
+
+
+class UsageOut(BaseModel):
+    """All tokens, by name; none where none is asked for."""
+
+    tokens: list[TokenOut]
 
 
 class HealthOut(BaseModel):

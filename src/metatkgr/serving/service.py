@@ -16,6 +16,8 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_rows
 from metatkgr.forecasting.ranking import Question
 from metatkgr.forecasting.store import FactStore, StoreError
+from metatkgr.forecasting.store_tables import Amounts, Spending
+from metatkgr.serving.auth import ASKING
 from metatkgr.serving.limits import Limits
 from metatkgr.serving.schemas import GraphOut, PredictIn, RelationOut, TimelineOut
 
@@ -120,7 +122,10 @@ class Service:
         return self.forecaster.predict_many([Question(**dict(one)) for one in questions])
 
     def add(self, facts: Iterable[Sequence[str | int]]) -> Observed:
-        """Keep facts and observe them: on disk, and part of every later answer."""
+        """Keep facts and observe them: on disk, and part of every later answer.
+
+        What they take is counted against the quota of who asks.
+        """
         rows = self._checked([(s, r, o, t) for s, r, o, t in facts])
         names = dict.fromkeys(name for row in rows for name in (row.subject, row.object))
         known = self._base.entities
@@ -131,7 +136,11 @@ class Service:
                 f"{self.limits.new_names_bytes:,} bytes that this service keeps for them; facts "
                 "about known entities are still welcome (--new-names-bytes allows more)"
             )
-        added = self.store.add(rows)
+        who, size = ASKING.get()
+        spending = None
+        if who is not None and who.bounded:
+            spending = Spending(who.name, Amounts(len(rows), len(new), size), who.most)
+        added = self.store.add(rows, spending=spending)
         try:
             self.catch_up(self.store.committed)
         except StoreError as error:

@@ -1,0 +1,136 @@
+"""What a service writes down: every request, and who changed what; a line of JSON each.
+
+``access.jsonl`` has every request with its answer's status, those with wrong tokens too.
+``audit.jsonl`` has every request that is to change something, with its body. It is written before
+anything is changed: what cannot be written down is not done. Both name a request by the same
+number, which its answer carries as ``X-Request-Id``. They are apart, so that nobody without a token
+can push lines out of the second by filling the first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from metatkgr.errors import DataError
+from metatkgr.files import exclusive
+
+__all__ = ["Log", "Logs", "json_or_none"]
+
+_LOG = logging.getLogger(__name__)
+_FILES = 10
+"""That are kept of each log, with the one that is written to."""
+
+
+class Log:
+    """A file of JSON lines that is put aside when it has become large, and begun anew.
+
+    Several processes may write to it: each line is appended by one call, the file is put aside
+    under a lock, and who finds it gone opens the new one.
+
+    Args:
+        path: the file; older ones are ``PATH.1``, ``PATH.2`` and so on.
+        most_bytes: of one file.
+    """
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        self._path, self._most = path, most_bytes
+        self._lock = threading.Lock()
+        self._file = -1
+        with self._lock:
+            self._open()
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Append a line.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        # ASCII: no name can end a line, or turn what a terminal shows.
+        line = json.dumps({"time": now, **content}, allow_nan=False).encode() + b"\n"
+        try:
+            with self._lock:
+                if not self._is_current():
+                    self._open()
+                elif os.fstat(self._file).st_size + len(line) > self._most:
+                    self._put_aside()
+                if os.write(self._file, line) != len(line):
+                    raise DataError(f"a line of {self._path} was cut: the disk is full")
+        except OSError as error:
+            raise DataError(f"cannot write {self._path}: {error.strerror or error}") from None
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def _is_current(self) -> bool:
+        try:
+            return self._file >= 0 and os.path.samestat(os.fstat(self._file), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _open(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self._path, how, 0o600)
+        except OSError as error:
+            raise DataError(f"cannot write {self._path}: {error.strerror or error}") from None
+
+    def _put_aside(self) -> None:
+        with exclusive(self._path.with_name(f".{self._path.name}.lock")):
+            if self._is_current() and os.fstat(self._file).st_size:  # nobody else has done it
+                for number in range(_FILES - 1, 0, -1):
+                    older = self._path.with_name(f"{self._path.name}.{number}")
+                    newer = self._path.with_name(f"{self._path.name}.{number - 1}")
+                    newer = newer if number > 1 else self._path
+                    if newer.exists():
+                        newer.replace(older)
+            self._open()
+
+
+class Logs:
+    """The two logs of a service.
+
+    Args:
+        folder: where they are.
+        most_bytes: of one file.
+    """
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._access = Log(folder / "access.jsonl", most_bytes)
+        self.audit = Log(folder / "audit.jsonl", most_bytes)
+
+    def access(self, content: dict[str, Any]) -> None:
+        """Write down a request that was answered; if that fails, it was answered all the same."""
+        try:
+            self._access.write(content)
+        except DataError as error:
+            _LOG.error("%s", error)
+
+    def close(self) -> None:
+        """Give the files back."""
+        self._access.close()
+        self.audit.close()
+
+
+def json_or_none(body: bytes) -> Any:
+    """A body's content; None where it is no JSON, and so will change nothing."""
+    try:
+        content = json.loads(body)
+        json.dumps(content, allow_nan=False)
+        return content
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,307 @@
+"""What every request passes before and after its work: who asks, how much, how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import secrets
+import time
+from collections.abc import Collection
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from metatkgr.errors import DataError
+from metatkgr.serving.audit import Logs, json_or_none
+from metatkgr.serving.auth import ASKING, Asking, Role, Token, Tokens, needed_role
+from metatkgr.serving.errors import answer
+from metatkgr.serving.limits import ServiceSettings, is_loopback
+from metatkgr.serving.metrics import Metrics
+
+__all__ = ["LimitsMiddleware"]
+
+_LOG = logging.getLogger(__name__)
+_SMALL_BODY = 1 << 16
+"""Bytes that every body may have, however full the room for bodies is."""
+_OPEN = frozenset({"/", "/health", "/health/live", "/favicon.ico"})
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_LATER = {"Retry-After": "1"}
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class LimitsMiddleware:
+    """ASGI middleware: tokens, host, body size, content type, concurrency, headers, metrics, logs.
+
+    What lies behind finds in ``ASKING`` who asks.
+
+    Args:
+        app: what lies behind.
+        settings: how much is allowed, to whom, and where it is written down.
+        metrics: counts what passes.
+        paths: that exist, to be counted by name; all others are counted as 'other'.
+        posts: the paths to which a body is posted.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        paths: Collection[str],
+        posts: Collection[str],
+    ) -> None:
+        self._app = app
+        self._tokens = None if settings.token_file is None else Tokens(settings.token_file)
+        self._logs = None if settings.log is None else Logs(settings.log, settings.log_bytes)
+        self._limits = settings.limits
+        self._metrics = metrics
+        self._paths = frozenset(paths)
+        self._posts = frozenset(posts)
+        self._busy = 0
+        self._bodies = _Room(self._limits.bodies_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        status = 500
+        request = secrets.token_hex(8)
+        state = scope["state"] = {**scope.get("state", {}), "who": None, "request": request}
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers["X-Request-Id"] = request
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, send_with_headers)
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            seconds = time.perf_counter() - begin
+            self._metrics.count(method, path, status, seconds)
+            if self._logs is not None:
+                told = {"status": status, "ms": round(1000 * seconds, 1)}
+                self._logs.access(_about(scope) | told | state.get("refused", {}))
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope)
+        if refusal is None and self._has_body(scope):
+            with _Share(self._bodies) as share:
+                body = await self._body(receive, share)
+                if isinstance(body, Response):
+                    refusal = body
+                else:
+                    await self._work(scope, _replay(body, receive), send, body)
+                    return
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._work(scope, receive, send)
+
+    async def _work(self, scope: Scope, receive: Receive, send: Send, body: bytes = b"") -> None:
+        if scope["path"] in _OPEN or scope["path"].startswith("/page/"):
+            await self._app(scope, receive, send)
+            return
+        if self._busy >= self._limits.concurrency:
+            message = f"{self._busy} requests are being worked on, no more are taken"
+            await _busy(message)(scope, receive, send)
+            return
+        if self._logs and needed_role(scope["method"], scope["path"]) == Role.WRITE:
+            try:
+                self._logs.audit.write(_about(scope) | {"body": json_or_none(body)})
+            except DataError as error:
+                _LOG.error("%s", error)
+                message = "this cannot be written down, so it is not done"
+                await answer(503, "no_log", message, "try again", _LATER)(scope, receive, send)
+                return
+        ASKING.set(Asking(scope["state"]["who"], len(body)))
+        self._busy += 1
+        self._metrics.busy.set(self._busy)
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._limits.answer_seconds):
+                await self._app(scope, receive, sending)
+        except TimeoutError:
+            if not begun:
+                await _busy("the answer took too long")(scope, receive, send)
+        except ClientDisconnect:
+            pass  # there is nobody to tell
+        finally:
+            self._busy -= 1
+            self._metrics.busy.set(self._busy)
+
+    def _has_body(self, scope: Scope) -> bool:
+        return scope["method"] == "POST" and scope["path"] in self._posts
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Why a request is not even read; None where it is."""
+        headers = Headers(scope=scope)
+        path = scope["path"]
+        if self._tokens is not None:
+            if path not in _OPEN and not path.startswith("/page/"):
+                refusal = self._admit(scope, self._tokens)
+                if refusal is not None:
+                    return refusal
+        elif not is_loopback(_host(headers.get("host", ""))):
+            # A page elsewhere whose name was pointed at this machine would send its own name.
+            message = "this service is for this machine alone"
+            return answer(403, "foreign_host", message, "use http://127.0.0.1, or set a token")
+        if self._has_body(scope):
+            # A page elsewhere can post forms and plain text here, but not JSON.
+            if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+                hint = "send the header Content-Type: application/json"
+                return answer(415, "not_json", "a body is JSON", hint)
+            length = headers.get("content-length", "0")
+            if not length.isdecimal() or int(length[:20]) > self._limits.body_bytes:
+                return self._too_large()
+        return None
+
+    @staticmethod
+    def _admit(scope: Scope, tokens: Tokens) -> Response | None:
+        """Find out who asks, and whether they may; None where they may."""
+        kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        given = given.strip()
+        who = tokens.find(given) if kind.lower() == "bearer" else None
+        scope["state"]["who"] = who
+        if who is None:
+            scope["state"]["refused"] = {"refused": "a wrong token" if given else "no token"}
+            hint = "send the header Authorization: Bearer TOKEN"
+            challenge = {"WWW-Authenticate": "Bearer"}
+            return answer(401, "no_token", "this needs a token", hint, challenge)
+        if seconds := who.wait():
+            message = f"{who.name} may ask {who.entry.requests_per_minute:,} times a minute"
+            later = {"Retry-After": str(math.ceil(seconds))}
+            return answer(429, "too_many", message, "try again", later)
+        needed = needed_role(scope["method"], scope["path"])
+        if who.role < needed:
+            message = f"this needs the role {needed.name.lower()}"
+            return answer(403, "forbidden", message, f"{who.name} has {who.entry.role}")
+        return None
+
+    def _too_large(self) -> Response:
+        most = f"{self._limits.body_bytes:,} bytes"
+        # The rest of the body is not read, so the connection cannot be used again.
+        return answer(
+            413,
+            "too_large",
+            f"the body is larger than {most}",
+            "send several smaller requests",
+            {"Connection": "close"},
+        )
+
+    async def _body(self, receive: Receive, share: _Share) -> bytes | Response:
+        """The whole body, or why not."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return answer(400, "incomplete", "the body did not arrive whole")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > self._limits.body_bytes:
+                        return self._too_large()
+                    if not share.holds(size):
+                        return _busy("other bodies are being read", {"Connection": "close"})
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            close = {"Connection": "close"}
+            return answer(408, "too_slow", "the body took too long to arrive", "", close)
+
+
+class _Room:
+    """Bytes that bodies may take together."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+
+
+class _Share:
+    """What one body holds of the room for all, counted as it arrives, until its request is done."""
+
+    def __init__(self, room: _Room) -> None:
+        self._room = room
+        self._held = 0
+
+    def holds(self, size: int) -> bool:
+        """Whether there is room for a body that has grown to so many bytes."""
+        more = max(0, size - _SMALL_BODY) - self._held
+        if more > self._room.free:
+            return False
+        self._room.free -= more
+        self._held += more
+        return True
+
+    def __enter__(self) -> _Share:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._room.free += self._held
+
+
+def _busy(message: str, headers: dict[str, str] | None = None) -> Response:
+    return answer(503, "busy", message, "try again", _LATER | (headers or {}))
+
+
+def _about(scope: Scope) -> dict[str, Any]:
+    """A request as a log tells it."""
+    who: Token | None = scope["state"]["who"]
+    return {
+        "request": scope["state"]["request"],
+        "client": scope["client"][0] if scope.get("client") else None,
+        "token": None if who is None else who.name,
+        "method": scope["method"][:16],
+        "path": scope["path"][:200],
+        "query": scope["query_string"][:2000].decode("latin-1"),
+    }
+
+
+def _host(header: str) -> str:
+    """The name in a Host header, without the port; empty where it is not a name and a port."""
+    found = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?", header)
+    return found[1] if found else ""
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
