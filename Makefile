@@ -3,11 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# cpu: builds without CUDA, where their index answers; cuda: what the usual index has (5 GB).
+TORCH ?= cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+VERSIONS ?= 3.11 3.12 3.13
 WORKERS ?= 2
 CASES ?= 1000000
 SEED ?= 0
 
-.PHONY: demo test lint tests test-slow load fuzz faults goldens house audit soak bench format docs screenshots clean
+.PHONY: demo test lint tests test-slow test-versions test-lowest load fuzz faults goldens house audit soak bench format docs screenshots clean
 
 demo: $(VENV)/.installed
 	$(BIN)/metatkgr demo
@@ -24,6 +28,25 @@ tests: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# The quick tests, and an install without the repository, on every Python that is here.
+test-versions:
+	set -e; for version in $(VERSIONS); do \
+		if command -v python$$version >/dev/null; \
+		then $(MAKE) tests PYTHON=python$$version VENV=build/python-$$version && \
+			build/python-$$version/bin/python -m pytest -m slow tests/test_packaging.py; \
+		else echo "python$$version is not here: skipped"; fi; \
+	done
+
+# The same with the lowest versions that pyproject.toml allows.
+test-lowest: $(VENV)/.installed-dev
+	mkdir -p build
+	cd tests && ../$(BIN)/python -m audit.packages --lowest > ../build/lowest.txt
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip --disable-pip-version-check install --quiet \
+		-c build/lowest.txt -e '.[plots,serve,mcp]' httpx hypothesis pytest
+	build/lowest/bin/python -m pytest -m "not slow" tests/cli tests/data tests/evaluation \
+		tests/forecasting tests/graph tests/serving
 
 # Reads and writes from 1 and 8 clients on an ingested world, then kill -9 during writes; also
 # `make load LOAD="--facts 1e6 --store postgresql"`.
@@ -80,9 +103,11 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and by its exact pin: a looser request may pull builds with gigabytes of CUDA.
+# torch first and by its exact pin. Of 2.13.0 and 2.13.0+cpu, pip takes the second where it is found.
 $(VENV)/.torch: constraints.txt | $(BIN)/python
-	$(PIP) torch
+	if [ "$(TORCH)" = cpu ] && $(BIN)/python -c "import sys, urllib.request as r; \
+		r.urlopen(sys.argv[1], timeout=10)" $(TORCH_INDEX)/torch/ 2>/dev/null; \
+	then $(PIP) --extra-index-url $(TORCH_INDEX) torch; else $(PIP) torch; fi
 	touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch

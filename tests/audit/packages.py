@@ -1,7 +1,7 @@
 """The packages that this one stands on: declared, pinned, licensed.
 
 ``python -m audit.packages [FOLDER]`` lists them, and writes the bill of materials (CycloneDX) and,
-for each extra, a file of requirements with hashes into the folder.
+for each extra, a file of requirements with hashes into the folder; ``--lowest`` prints constraints.
 
 What can be said without asking anyone. Known vulnerabilities are pip-audit's business (``make
 audit``), which needs the network.
@@ -57,10 +57,34 @@ def pins() -> dict[str, str]:
 
 
 def declared() -> dict[str, list[Requirement]]:
-    """Requirements of ``pyproject.toml``, by extra; those of every install under ''."""
+    """Requirements of ``pyproject.toml``, by extra; those of every install under ''.
+
+    An extra that names others has their requirements.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {extra: [Requirement(text) for text in texts] for extra, texts in groups.items()}
+
+    def requirements(extra: str) -> list[Requirement]:
+        found: list[Requirement] = []
+        for requirement in map(Requirement, groups[extra]):
+            if plain(requirement.name) == "metatkgr":
+                found += [r for other in sorted(requirement.extras) for r in requirements(other)]
+            else:
+                found.append(requirement)
+        return found
+
+    return {extra: requirements(extra) for extra in groups}
+
+
+def lowest() -> str:
+    """Constraints: every declared package at the lowest version that is allowed."""
+    lines = set()
+    for requirement in (r for requirements in declared().values() for r in requirements):
+        versions = [one.version for one in requirement.specifier if one.operator in (">=", "==")]
+        assert len(versions) == 1, f"{requirement} has no lowest version"
+        lines.add(f"{plain(requirement.name)}=={versions[0]}")
+    assert len(lines) == len({line.partition("=")[0] for line in lines}), "two lowest versions"
+    return "\n".join(sorted(lines)) + "\n"
 
 
 RUNTIME = tuple(extra for extra in declared() if extra not in ("", "dev", "all"))
@@ -97,7 +121,7 @@ def needed(extras: tuple[str, ...]) -> set[str]:
     while waiting:
         requirement = waiting.pop()
         name = plain(requirement.name)
-        if name in found or name == "metatkgr":
+        if name in found:
             continue
         try:
             wanted = metadata.requires(name) or []
@@ -183,6 +207,9 @@ def locked(extra: str) -> str:
 
 def main() -> None:
     """Print the packages; with a folder, write the bill and the locked requirements there."""
+    if sys.argv[1:] == ["--lowest"]:
+        print(lowest(), end="")
+        return
     known = pins()
     for name in sorted(needed(RUNTIME)):
         pin = known.get(name, "NOT PINNED")

@@ -16,6 +16,7 @@ from audit.packages import (
     declared,
     imported,
     licence,
+    lowest,
     needed,
     pins,
     plain,
@@ -35,10 +36,13 @@ def test_every_requirement_allows_its_pin() -> None:
     for extra, requirements in declared().items():
         for requirement in requirements:
             name = plain(requirement.name)
-            if name == "metatkgr":
-                continue
             assert name in known, f"{name} ({extra or 'every install'}) is not pinned"
             assert requirement.specifier.contains(known[name], prereleases=True), str(requirement)
+
+
+def test_every_requirement_says_its_lowest_version_and_all_extras_agree() -> None:
+    assert "typer==0.16\n" in lowest()
+    assert "mcp==2.0\n" in lowest()
 
 
 def test_every_installed_package_is_pinned_and_of_that_version() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from command_line import Run
@@ -163,7 +163,7 @@ def test_the_command_speaks_over_standard_input_and_keeps_what_it_was_told(
     kept = tmp_path / "facts.sqlite"
     words = ["-m", "metatkgr", "mcp", "world:3000:1", "--model", "paths", "--store", str(kept)]
     server = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
-    asked(server, lambda client: the_whole_story(client, world))
+    asked(stdio_client(server), lambda client: the_whole_story(client, world))
 
     with closing(FactStore(kept)) as store:
         assert [row.fact.subject for row in store.since(0, 10)] == [NEW]
