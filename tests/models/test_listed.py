@@ -110,6 +110,11 @@ def test_walks_of_a_hub_follow_its_latest_links_only(monkeypatch: pytest.MonkeyP
     # 16 of those that point at the hub; each of them goes on along its latest link.
     assert set(bounded.entity.tolist()) < set(whole.entity.tolist())
     assert len(bounded.entity) <= 17
+    # Walks of others at the same time change nothing, also those that lead nowhere.
+    both = Queries(np.array([1, 1 + many]), np.array([0, 0]), np.full(2, facts.steps))
+    together = history.History(index, Supports.none()).walks(both)
+    assert together.query.tolist() == [0] * len(bounded.entity)
+    assert together.entity.tolist() == bounded.entity.tolist()
 
 
 def test_walkers_stop_where_they_would_spread_too_thin() -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 
 import numpy as np
@@ -74,6 +75,7 @@ def date_to_raw(moment: dt.date | dt.datetime, unit: str) -> int:
     raise ValueError(f"the unit {unit!r} has no calendar; choose one of {', '.join(UNITS[1:])}")
 
 
+@lru_cache(1 << 12)
 def raw_to_label(raw: int, unit: str) -> str:
     """How a person writes ``raw``: '2018-03-05', '2018-03-05T14', '2018-03', '1987', '42'."""
     if unit in ("step", "year"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metatkgr.forecasting.live import Snapshot
@@ -247,9 +248,11 @@ class Verbaliser:
     def fact(self, source: int, relation: int, target: int, step: int) -> FactView:
         """A link as the fact it is read from."""
         if relation >= self._count:
-            source, target = target, source
+            source, target, relation = target, source, relation - self._count
         label = self._label
-        return FactView(label(source), self.relation(relation), label(target), self._date(step))
+        return FactView(
+            label(source), self._relation_label(relation), label(target), self._date(step)
+        )
 
     def reason(self, entity: int, relation: int, answer: int, why: Explanation) -> Reason:
         """What speaks for an answer to (entity, relation, ?), in words."""
@@ -261,7 +264,7 @@ class Verbaliser:
             "fact": self._carrying,
             "vectors": self._vectors,
         }.get(why.kind, self._other)
-        facts = tuple(dict.fromkeys(self.fact(*link) for link in why.links))
+        facts = tuple(dict.fromkeys(starmap(self.fact, why.links)))
         return Reason(
             why.kind,
             why.weight,

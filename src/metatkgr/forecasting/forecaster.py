@@ -30,7 +30,7 @@ from metatkgr.forecasting.live import Engine, Snapshot
 from metatkgr.forecasting.live_graph import LiveGraph
 from metatkgr.forecasting.names import checked_name, search_names
 from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
-from metatkgr.models.base import Model
+from metatkgr.models.base import Explanation, Model
 from metatkgr.training.opening import OpenModel, open_model
 
 __all__ = ["Forecaster", "Question"]
@@ -243,16 +243,15 @@ class Forecaster:
 
             askings = [one.answers(snapshot, self.shots) for one in asked.values()]
             found = dict(zip(asked, answered(askings, ask), strict=True))
-            reasons = self._reasons(
-                snapshot,
-                [
-                    (one.entity, candidate)
-                    for number, one in asked.items()
-                    for candidate in found[number]
-                    if questions[number].explain
-                ],
-            )
-        words, told = Verbaliser(snapshot), iter(reasons)
+            explained = [
+                (one.entity, candidate)
+                for number, one in asked.items()
+                for candidate in found[number]
+                if questions[number].explain
+            ]
+            explanations = self._explanations(explained)
+        words = Verbaliser(snapshot)
+        told = iter(_in_words(words, explained, explanations))
         for number, one in asked.items():
             forecasts = [
                 self._forecast(words, c, rank, next(told) if questions[number].explain else ())
@@ -296,7 +295,9 @@ class Forecaster:
             self._engine.show(snapshot, [asked.entity])
             assert asked.relation is not None
             candidate = Candidate(other, asked.relation, int(asked.moments[0]), 0.0, 0.0)
-            return self._reasons(snapshot, [(asked.entity, candidate)])[0]
+            explained = [(asked.entity, candidate)]
+            explanations = self._explanations(explained)
+        return _in_words(Verbaliser(snapshot), explained, explanations)[0]
 
     def search(self, text: str, limit: int = 10) -> list[Match]:
         """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""
@@ -335,20 +336,13 @@ class Forecaster:
 
     # Inside
 
-    def _reasons(
-        self, snapshot: Snapshot, candidates: list[tuple[int, Candidate]]
-    ) -> list[tuple[Reason, ...]]:
+    def _explanations(self, candidates: list[tuple[int, Candidate]]) -> list[list[Explanation]]:
         """Of candidates of query entities."""
         columns = [(who, c.relation, c.step, c.entity) for who, c in candidates]
         rows = np.array(columns, np.int64).reshape(-1, 4)
         entity, relation, time, answer = np.ascontiguousarray(rows.T)
         queries = Queries(entity, relation, time)
-        explanations = self._engine.reasons(queries, torch.from_numpy(answer))
-        words = Verbaliser(snapshot)
-        return [
-            tuple(words.reason(who, c.relation, c.entity, explanation) for explanation in some)
-            for (who, c), some in zip(candidates, explanations, strict=True)
-        ]
+        return self._engine.reasons(queries, torch.from_numpy(answer))
 
     def _forecast(
         self, words: Verbaliser, candidate: Candidate, rank: int, reasons: tuple[Reason, ...]
@@ -365,3 +359,13 @@ class Forecaster:
             rank=rank,
             reasons=reasons,
         )
+
+
+def _in_words(
+    words: Verbaliser, candidates: list[tuple[int, Candidate]], why: list[list[Explanation]]
+) -> list[tuple[Reason, ...]]:
+    """What speaks for candidates of query entities."""
+    return [
+        tuple(words.reason(who, c.relation, c.entity, explanation) for explanation in some)
+        for (who, c), some in zip(candidates, why, strict=True)
+    ]

@@ -8,6 +8,7 @@ import math
 import threading
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ _BESIDE = 1000
 """New names that are searched one by one."""
 _LONGEST = 100
 """Letters of a text that are compared."""
+_REMEMBERED = 1 << 16
+"""Names that are not looked up again."""
 _SUGGEST_AMONG = 100_000
 """In a larger vocabulary an unknown name is not compared with every other to suggest one."""
 
@@ -58,6 +61,8 @@ class _Added:
 
     def __init__(self, base: Vocabulary) -> None:
         self.base = base
+        self.base_name = lru_cache(_REMEMBERED)(base.__getitem__)
+        """What a number of the base is called; those of a folder are looked up in files."""
         self.names: list[str] = []
         self.ids: dict[str, int] = {}
         self._index: _SearchIndex | None = None
@@ -131,10 +136,9 @@ class GrowingVocabulary(Vocabulary):
         """The name of an id."""
         if not 0 <= number < self._size:
             raise IndexError(f"there is no name number {number}")
-        base = self._added.base
-        if number < len(base):
-            return str(base[number])
-        return self._added.names[number - len(base)]
+        added = self._added
+        first = len(added.base)
+        return str(added.base_name(number)) if number < first else added.names[number - first]
 
     def find(self, name: str) -> int | None:
         """The id of a name, label or alias, or None."""

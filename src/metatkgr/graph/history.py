@@ -18,7 +18,7 @@ from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pairs import PairSteps
-from metatkgr.graph.ragged import expand_ranges
+from metatkgr.graph.ragged import expand_ranges, some_rows
 
 __all__ = ["Frontier", "History", "novel_answers"]
 
@@ -124,21 +124,27 @@ class History:
         Returns:
             Where the walks are now; the counts of walks that meet are added.
         """
-        pairs, along, now = self.index.pairs, relation[start.query], time[start.query]
-        size = torch.bincount(start.query, minlength=len(relation))
-        total = torch.zeros_like(size).index_add_(0, start.query, pairs.count(start.entity, along))
-        cut = (total > _MOST_LINKS)[start.query]
-        whole, some = torch.nonzero(~cut).squeeze(1), torch.nonzero(cut).squeeze(1)
-        links = pairs.links_of(start.entity[whole], along[whole], now[whole], _LARGEST_EXPANSION)
-        links = [(whole[row], target) for row, target in links]
-        if len(some):
-            most = (_MOST_LINKS // size).clamp(min=1)[start.query[some]]
+        pairs = self.index.pairs
+        along, now = some_rows(start.query, relation, time)
+        ranges = pairs.of_slot(start.entity, along)
+        total = torch.zeros_like(relation)
+        for low, high in ranges:
+            total.index_add_(0, start.query, high - low)
+        cut = total > _MOST_LINKS
+        if bool(cut.any()):
+            some = torch.nonzero(cut[start.query]).squeeze(1)
+            # What is cut has no links left here, and follows below.
+            ranges = [(low, high.index_copy(0, some, low[some])) for low, high in ranges]
+        links = pairs.links_in(ranges, now, _LARGEST_EXPANSION)
+        if bool(cut.any()):
+            size = torch.bincount(start.query, minlength=len(relation))
+            most = (_MOST_LINKS // size.clamp(min=1)).clamp(min=1)[start.query[some]]
             latest = pairs.latest_links(start.entity[some], along[some], now[some], most)
             links.append((some[latest.row], latest.target))
-        parts = [
-            _gather([Frontier(start.query[row], target, start.count[row])], self.entities)
-            for row, target in links
-        ]
+        parts = []
+        for row, target in links:
+            query, count = some_rows(row, start.query, start.count)
+            parts.append(_gather([Frontier(query, target, count)], self.entities))
         return _gather(parts, self.entities) if len(parts) > 1 else parts[0]
 
     def walks(self, queries: Queries) -> Frontier:
@@ -188,5 +194,6 @@ def _gather(parts: list[Frontier], entities: int) -> Frontier:
         query, entity, count = parts[0].query, parts[0].entity, parts[0].count
     cells = query * entities + entity
     cell, member = torch.unique(cells, return_inverse=True)
-    total = torch.zeros_like(cell).scatter_add_(0, member, count)
-    return Frontier(cell // entities, cell % entities, total)
+    total = torch.zeros_like(cell).index_add_(0, member, count)
+    query = cell // entities
+    return Frontier(query, cell - query * entities, total)

@@ -27,7 +27,7 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.layer import LinkLayer, TimeOrder, base_layers, some_facts
 from metatkgr.graph.neighbours import Neighbours
 from metatkgr.graph.pairs import Pairs
-from metatkgr.graph.ragged import expand_ranges
+from metatkgr.graph.ragged import expand_ranges, some_rows
 from metatkgr.graph.slots import Slots
 
 __all__ = ["EntityFacts", "TemporalIndex"]
@@ -54,8 +54,8 @@ class EntityFacts:
     """(L,)."""
 
     def kept(self, which: Tensor) -> EntityFacts:
-        """Some of them."""
-        return EntityFacts(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+        """Some of them: a mask or positions."""
+        return EntityFacts(*some_rows(which, *vars(self).values()))
 
     def in_order(self) -> EntityFacts:
         """By row and time; at one time those of a later layer are more recent."""
@@ -65,6 +65,9 @@ class EntityFacts:
     @classmethod
     def cat(cls, parts: list[EntityFacts]) -> EntityFacts:
         """Several as one."""
+        parts = [part for part in parts if part.row.numel()] or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
         columns = ((part.row, part.relation, part.target, part.time) for part in parts)
         return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
@@ -264,7 +267,10 @@ class TemporalIndex:
                 torch.minimum(order.starts(entity) + most, order.starts(entity + 1)),
             ),
         )
-        facts = facts.in_order()
+        if len(self._layers) > 1:
+            facts = facts.in_order()
+        if len(facts.row) <= most:
+            return facts
         position = torch.arange(len(facts.row), device=self.device)
         return facts.kept(position - torch.searchsorted(facts.row, facts.row) < most)
 
@@ -275,7 +281,11 @@ class TemporalIndex:
             end = order.since(entity, time)
             return torch.maximum(order.starts(entity), end - most), end
 
-        facts = self._facts(entity, ranges).in_order()
+        facts = self._facts(entity, ranges)
+        if len(self._layers) > 1:
+            facts = facts.in_order()
+        if len(facts.row) <= most:
+            return facts
         end = torch.searchsorted(facts.row, facts.row, right=True)
         position = torch.arange(len(facts.row), device=self.device)
         return facts.kept(end - position <= most)
@@ -302,16 +312,15 @@ class TemporalIndex:
         )
 
     def _facts(self, entity: Tensor, ranges: _Ranges) -> EntityFacts:
-        parts = []
+        parts: list[EntityFacts] = []
         for layer in self._layers:
             order = layer.by_time
             row, position = expand_ranges(*ranges(order))
-            time = order.time(entity[row], position)
-            parts.append(
-                EntityFacts(
-                    row, order.relations_of(position).long(), order.target[position].long(), time
-                )
-            )
+            if parts and not row.numel():
+                continue
+            time = order.time(entity.index_select(0, row), position)
+            relation, target = order.relations_of(position), order.target.index_select(0, position)
+            parts.append(EntityFacts(row, relation.long(), target.long(), time))
         return EntityFacts.cat(parts)
 
     def first_step_of(self, entity: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from metatkgr.data.orders import pack, stored_columns
 from metatkgr.data.visibility import Directed, Supports, VisibleFacts
 from metatkgr.graph.neighbours import NeighbourOrder
 from metatkgr.graph.pairs import PairTimes
+from metatkgr.graph.ragged import some_rows
 from metatkgr.graph.slots import SlotOrder
 from metatkgr.graph.usage import SlotUsage
 
@@ -116,7 +117,7 @@ class TimeOrder:
         return cls(key, relation, target, entities, steps)
 
     def __len__(self) -> int:
-        return len(self.key)
+        return self.key.numel()
 
     @cached_property
     def relation(self) -> Tensor:
@@ -125,7 +126,7 @@ class TimeOrder:
 
     def relations_of(self, position: Tensor | slice) -> Tensor:
         """(L,) int32 directed relations of links by their positions."""
-        return self._numbered(self.stored_relation[position])
+        return self._numbered(*some_rows(position, self.stored_relation))
 
     def _numbered(self, relation: Tensor) -> Tensor:
         low, by = self.moved
@@ -145,7 +146,7 @@ class TimeOrder:
         if len(self) < self.entities:
             # A few recent facts: nothing that grows with the number of entities is made for them.
             return torch.searchsorted(self.key, entity * self.steps)
-        return self.start[entity]
+        return torch.take(self.start, entity)
 
     def since(self, entity: Tensor, time: Tensor) -> Tensor:
         """(Q,) position of the first link of each entity at or after a time."""
@@ -154,7 +155,7 @@ class TimeOrder:
 
     def time(self, source: Tensor, position: Tensor) -> Tensor:
         """Times of links, given their sources and positions (of one shape)."""
-        return self.key[position] - source * self.steps
+        return torch.take(self.key, position) - source * self.steps
 
     def blocks(self, most: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Sources, relations, targets and times of all links, some ``most`` links at a time.

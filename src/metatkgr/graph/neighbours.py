@@ -16,7 +16,7 @@ from torch import Tensor
 from metatkgr.data.links import StoredLinks
 from metatkgr.data.orders import narrow, neighbour_rows, neighbours, stored_columns
 from metatkgr.graph.pairs import PairTimes, last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows
 
 __all__ = ["NeighbourOrder", "Neighbours"]
 
@@ -39,6 +39,8 @@ class NeighbourOrder:
     """(P,) int32 step of the first link, ascending within a row."""
     by_target: Tensor
     """(P,) int32 or int64 positions, of each row those of its ascending targets."""
+    last_step: int
+    """No pair began later; -1: there is none."""
 
     @classmethod
     def of(cls, pairs: PairTimes) -> Self:
@@ -51,21 +53,23 @@ class NeighbourOrder:
     def by_pair(cls, source: Tensor, target: Tensor, first: Tensor, entities: int) -> Self:
         """Of distinct pairs by (source, target) and the steps at which they began, (P,) each."""
         _, target, first, position = neighbour_rows(source, target, first)
+        last = int(first.max()) if len(first) else -1
         if len(source) < entities:
             # A few recent facts: nothing that grows with the number of entities is made for them.
-            return cls(None, source, target, first, narrow(position))
+            return cls(None, source, target, first, narrow(position), last)
         start = torch.searchsorted(source, torch.arange(entities + 1, device=source.device))
-        return cls(start, None, target, first, narrow(position))
+        return cls(start, None, target, first, narrow(position), last)
 
     @classmethod
     def mapped(cls, stored: StoredLinks, device: torch.device) -> Self:
         """Of links that a folder holds."""
         names = ("neighbour_start", "neighbour", "neighbour_first", "neighbour_order")
         start, *others = stored_columns(stored, device, *names)
-        return cls(start, None, *others)
+        target, first, by_target = others
+        return cls(start, None, target, first, by_target, stored.steps - 2)
 
     def __len__(self) -> int:
-        return len(self.first)
+        return self.first.numel()
 
     def row(self, entity: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) first and last position, not included; nothing for entities that came later."""
@@ -73,18 +77,16 @@ class NeighbourOrder:
             assert self.source is not None
             low = torch.searchsorted(self.source, entity)
             return low, torch.searchsorted(self.source, entity, right=True)
-        last = len(self.start) - 1
-        return self.start[entity.clamp(max=last)], self.start[(entity + 1).clamp(max=last)]
-
-    @cached_property
-    def last(self) -> int:
-        """The last step at which a pair began; -1: there is none."""
-        return int(self.first.max()) if len(self) else -1
+        low = entity.clamp(max=self.start.numel() - 1)
+        high = (entity + 1).clamp_(max=self.start.numel() - 1)
+        return self.start.index_select(0, low), self.start.index_select(0, high)
 
     def before(self, entity: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor]:
         """(Q,) where the neighbours before a time lie; None: a time after all of them."""
         low, high = self.row(entity)
-        return low, high if time is None else bisect_ranges(self.first, low, high, time)
+        if time is None:
+            return low, high
+        return low, bisect_ranges(self.first, low, high, time, largest=self.last_step)
 
     def find(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) positions of pairs, and which of them are there."""
@@ -121,7 +123,7 @@ class Neighbours:
 
     def all_before(self, time: Tensor) -> bool:
         """Whether every pair began before all of some times: queries about today."""
-        last = max(order.last for order, _ in self._began)
+        last = max(order.last_step for order, _ in self._began)
         return bool((time > last).all())
 
     def before(self, entity: Tensor, time: Tensor | None) -> list[tuple[Tensor, Tensor]]:
@@ -162,9 +164,9 @@ class Neighbours:
             row, position = expand_ranges(low, high)
             if len(began_in_other):
                 kept = ~torch.isin(position, began_in_other)
-                row, position = row[kept], position[kept]
+                row, position = some_rows(kept, row, position)
             rows.append(row)
-            targets.append(order.target[position])
+            targets.append(order.target.index_select(0, position))
         if len(rows) == 1:
             return rows[0], targets[0].long()
         return torch.cat(rows), torch.cat(targets).long()

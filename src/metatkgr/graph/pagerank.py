@@ -27,7 +27,7 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.neighbours import Neighbours
-from metatkgr.graph.ragged import best_of_each, expand_ranges
+from metatkgr.graph.ragged import best_of_each, expand_ranges, some_rows
 
 __all__ = ["THRESHOLD", "PageRank", "Walks"]
 
@@ -90,20 +90,19 @@ class PageRank:
         """
         start = torch.arange(len(entity), device=self.device) * self.entities + entity
         cells, masses = [start], [torch.full_like(start, self.restart, dtype=torch.float64)]
-        near = [torch.ones_like(start, dtype=torch.bool)]
         cell, mass = self._first_step(entity, time)
         bound = None if self.neighbours.all_before(time) else time
         for number in range(1, self.steps + 1):
             cells.append(cell)
             masses.append(self.restart * mass)
-            near.append(torch.full_like(cell, number <= _NEAR, dtype=torch.bool))
             if number == self.steps or not len(cell):
                 break
             cell, mass = self._step(cell, mass, bound)
         cell, member = torch.unique(torch.cat(cells), return_inverse=True)
-        share, short = torch.cat(masses), torch.cat(near)
+        share = torch.cat(masses)
         far = share.new_zeros(len(cell)).index_add_(0, member, share)
-        close = share.new_zeros(len(cell)).index_add_(0, member, share * short)
+        short = sum(part.numel() for part in cells[: _NEAR + 1])
+        close = share.new_zeros(len(cell)).index_add_(0, member[:short], share[:short])
         row = cell // self.entities
         known = share.new_zeros(len(entity)).index_add_(0, row, far)
         lost = (1 - known).clamp(min=0)
@@ -123,14 +122,12 @@ class PageRank:
         start, member = torch.unique(entity * room + time, return_inverse=True)
         walks = self.walks(start // room, start % room)
         kept = best_of_each(most, walks.row, walks.far)
-        row = walks.row[kept]
-        low, high = (torch.searchsorted(row, member, right=right) for right in (False, True))
-        row, position = expand_ranges(low, high)
-        position = kept[position]
-        return Walks(
-            row, walks.entity[position], walks.far[position], walks.near[position],
-            walks.lost[member],
-        )  # fmt: skip
+        row, reached, far, near = some_rows(kept, walks.row, walks.entity, walks.far, walks.near)
+        if len(member) > 1:
+            low, high = (torch.searchsorted(row, member, right=right) for right in (False, True))
+            row, position = expand_ranges(low, high)
+            reached, far, near = some_rows(position, reached, far, near)
+        return Walks(row, reached, far, near, walks.lost[member])
 
     def _first_step(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """Cells and masses after one step: to public neighbours and to those of the own support."""
@@ -147,14 +144,19 @@ class PageRank:
 
     def _step(self, cell: Tensor, mass: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor]:
         """One more step of those walkers that are worth it; no time: after all links."""
+        # Where even one neighbour is not worth it, nobody has to look how many there are.
+        cell, mass = some_rows(mass > self.threshold, cell, mass)
         row = cell // self.entities
-        entity = cell - row * self.entities
-        ranges = self.neighbours.before(entity, None if time is None else time[row])
+        first = row * self.entities
+        now = None if time is None else time.index_select(0, row)
+        ranges = self.neighbours.before(cell - first, now)
         degree = self.neighbours.count(ranges)
-        go_on = torch.nonzero((mass > self.threshold * degree) & (degree > 0)).squeeze(1)
-        row = row[go_on]
-        each = (1 - self.restart) * mass[go_on] / degree[go_on]
-        some = [(low[go_on], high[go_on]) for low, high in ranges]
+        worth = (mass > self.threshold * degree).logical_and_(degree > 0)
+        go_on = torch.nonzero(worth).squeeze(1)
+        first, mass, degree = some_rows(go_on, first, mass, degree)
+        each = (1 - self.restart) * mass / degree
+        some = [(low.index_select(0, go_on), high.index_select(0, go_on)) for low, high in ranges]
         walker, target = self.neighbours.each(some)
-        cell, member = torch.unique(row[walker] * self.entities + target, return_inverse=True)
-        return cell, each.new_zeros(len(cell)).index_add_(0, member, each[walker])
+        first, each = some_rows(walker, first, each)
+        cell, member = torch.unique(first.add_(target), return_inverse=True)
+        return cell, each.new_zeros(cell.numel()).index_add_(0, member, each)

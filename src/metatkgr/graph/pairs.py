@@ -21,7 +21,7 @@ from metatkgr.data.orders import (
     renumbered,
     stored_columns,
 )
-from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges
+from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges, some_rows
 
 __all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
 
@@ -52,12 +52,13 @@ class LatestLinks:
     """(L,) step at which it was last seen."""
 
     def kept(self, which: Tensor | slice) -> LatestLinks:
-        """Some of them."""
-        return LatestLinks(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+        """Some of them: a mask, positions or a slice."""
+        return LatestLinks(*some_rows(which, *vars(self).values()))
 
     def shares(self, rows: int) -> Tensor:
         """(L,) one part of as many as the row has links."""
-        return 1.0 / torch.bincount(self.row, minlength=rows)[self.row].double()
+        share = 1.0 / torch.bincount(self.row, minlength=rows).double()
+        return share.index_select(0, self.row)
 
 
 class PairTimes:
@@ -118,6 +119,13 @@ class PairTimes:
             stored=stored,
         )
 
+    @cached_property
+    def last_step(self) -> int:
+        """No link was seen later."""
+        if self._stored is not None:
+            return self._stored.steps - 2
+        return int(self.time.max()) if len(self.time) else -1
+
     def some(self, mask: Tensor) -> PairTimes:
         """Only the links of a (P,) mask, each with its first step alone."""
         link, first = self.link[mask], self.time[self._start[:-1].long()][mask]
@@ -129,18 +137,22 @@ class PairTimes:
 
     def start(self, position: Tensor) -> Tensor:
         """Where the steps of links begin in ``time``; of position p + 1, where those of p end."""
-        return self._start[position].long()
+        return self._start.index_select(0, position).long()
 
     def first(self, position: Tensor) -> Tensor:
         """The steps at which links occurred first."""
-        return self.time[self.start(position)].long()
+        return self.time.index_select(0, self.start(position)).long()
 
     def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) first and last position, not included, of the links of entities by a relation."""
-        key = self._known(entity * self._now + relation)
         # Who came later than this layer has no link in it: neither key is there.
-        low = torch.searchsorted(self.link, key * self.entities)
-        return low, torch.searchsorted(self.link, (key + 1) * self.entities)
+        return self._between(self._known(entity * self._now + relation), self.entities)
+
+    def _between(self, group: Tensor, room: int) -> tuple[Tensor, Tensor]:
+        """(Q,) positions of the first link of groups of so many keys, and of the next groups."""
+        key = group * room
+        low, high = torch.searchsorted(self.link, torch.stack([key, key + room]))
+        return low, high
 
     def blocks(self, most: int) -> Iterator[tuple[slice, slice]]:
         """Positions of links and of their steps: some ``most`` steps at a time, of whole slots."""
@@ -160,25 +172,24 @@ class PairTimes:
         relation = renumbered(slot % self._now, self._now, self.relations)
         return torch.where(relation < 0, -1, slot // self._now * self.relations + relation)
 
-    def slot(self, position: Tensor | slice) -> Tensor:
-        """``source * 2R + relation`` of links, with the 2R of the index."""
-        slot: Tensor = self.link[position] // self.entities
+    def ends(self, position: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """``source * 2R + relation`` of links, with the 2R of the index, and their targets."""
+        link = self.link if position is None else self.link.index_select(0, position)
+        slot = link // self.entities
+        target = link - slot * self.entities
         if self._now == self.relations:
-            return slot
+            return slot, target
         relation = slot % self.relations
         moved = (self._now - self.relations) // 2 * (relation >= self.relations // 2)
-        return slot // self.relations * self._now + relation + moved
+        return slot // self.relations * self._now + relation + moved, target
 
     def of_entity(self, entity: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) the same for links by any relation."""
-        room = self.relations * self.entities
-        low = torch.searchsorted(self.link, entity * room)
-        return low, torch.searchsorted(self.link, (entity + 1) * room)
+        return self._between(entity, self.relations * self.entities)
 
-    def target(self, position: Tensor | slice) -> Tensor:
+    def target(self, position: Tensor) -> Tensor:
         """The entities that links lead to."""
-        target: Tensor = self.link[position] % self.entities
-        return target
+        return self.link.index_select(0, position) % self.entities
 
     def find(self, slot: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Positions of links given as ``source * 2R + relation`` and target, and which are there.
@@ -189,15 +200,17 @@ class PairTimes:
         if not len(self):
             return torch.zeros_like(slot), torch.zeros_like(slot, dtype=torch.bool)
         wanted = self._known(slot) * self.entities + target
-        position = torch.searchsorted(self.link, wanted).clamp(max=len(self) - 1)
-        there: Tensor = (self.link[position] == wanted) & (target < self.entities)
-        return position, there
+        position = torch.searchsorted(self.link, wanted).clamp_(max=len(self) - 1)
+        there = self.link.index_select(0, position).eq(wanted)
+        return position, there.logical_and_(target < self.entities)
 
     def last(self, position: Tensor, time: Tensor) -> Tensor:
         """(L,) the last step before a time at which each link occurred; -1: none."""
         begin, end = self.start(position), self.start(position + 1)
-        after = bisect_ranges(self.time, begin, end, time)
-        step = self.time[(after - 1).clamp(min=0)].long() if len(self) else after
+        after = bisect_ranges(self.time, begin, end, time, largest=self.last_step)
+        if after is end:  # none of them began later
+            return self.time.index_select(0, end - 1).long()
+        step = self.time.index_select(0, (after - 1).clamp_(min=0)).long()
         return torch.where(after > begin, step, -1)
 
     @cached_property
@@ -221,19 +234,20 @@ class PairTimes:
 
     def latest(
         self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int | Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Of each entity, the links (by r, or by any relation) that began last before a time.
 
         Returns:
             row: (L,) of the entities, non-decreasing.
             position: (L,) of the links; of a row in the order of their first steps, and of equal
                 ones in the order of relation and target.
+            first: (L,) those steps.
         """
         order, first = self.since_by_entity if relation is None else self.since_by_slot
         low, high = self.of_entity(entity) if relation is None else self.of_slot(entity, relation)
-        high = bisect_ranges(first, low, high, time)
+        high = bisect_ranges(first, low, high, time, largest=self.last_step)
         row, rank = expand_ranges(torch.maximum(low, high - most), high)
-        return row, order[rank].long()
+        return row, order.index_select(0, rank).long(), first.index_select(0, rank).long()
 
 
 class Pairs:
@@ -258,7 +272,7 @@ class Pairs:
         """
         parts = []
         for number, pairs in enumerate(self._layers):
-            slot, target = pairs.slot(slice(None)), pairs.target(slice(None))
+            slot, target = pairs.ends()
             if number:  # a link of two layers is one
                 earlier = Pairs(self._layers[:number], self.relations)
                 new = ~earlier.exist(slot, target)
@@ -292,9 +306,8 @@ class Pairs:
         columns = []
         for pairs, (low, high) in zip(self._layers, ranges, strict=True):
             row, position = expand_ranges(low, high)
-            step = pairs.last(position, time[row])
-            seen = step >= 0
-            row, position, step = row[seen], position[seen], step[seen]
+            step = pairs.last(position, time.index_select(0, row))
+            row, position, step = some_rows(step >= 0, row, position, step)
             columns.append((row, pairs.target(position), step))
         return PairSteps(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
@@ -306,8 +319,17 @@ class Pairs:
             target: (L,).
             time: (L,).
         """
-        latest = torch.full_like(target, -1)
-        for pairs in self._layers:
+        return self._last_step(slot, target, time, None)
+
+    def _last_step(
+        self, slot: Tensor, target: Tensor, time: Tensor, position: Tensor | None
+    ) -> Tensor:
+        """The same; ``position`` is that of the links in the base, where all are there."""
+        if position is None:
+            latest, layers = torch.full_like(target, -1), self._layers
+        else:
+            latest, layers = self._layers[0].last(position, time), self._layers[1:]
+        for pairs in layers:
             position, there = pairs.find(slot, target)
             if len(pairs):
                 step = torch.where(there, pairs.last(position, time), -1)
@@ -334,58 +356,66 @@ class Pairs:
         for pairs in self._layers:
             position, there = pairs.find(slot, target)
             asked = torch.nonzero(there).squeeze(1)
-            position = position[asked]
+            if not asked.numel():
+                continue
+            position = position.index_select(0, asked)
             begin, end = pairs.start(position), pairs.start(position + 1)
-            after = bisect_ranges(pairs.time, begin, end, time[asked])
-            count[asked] += after - begin
-            row, place = expand_ranges(torch.maximum(begin, after - most), after)
-            parts.append((asked[row], pairs.time[place].long()))
+            now = time.index_select(0, asked)
+            after = bisect_ranges(pairs.time, begin, end, now, largest=pairs.last_step)
+            count.index_add_(0, asked, after - begin)
+            low = torch.maximum(begin, after - most)
+            row, place = expand_ranges(low, after)
+            place = (low + after - 1).index_select(0, row) - place  # the latest first
+            step = pairs.time.index_select(0, place).long()
+            parts.append((asked.index_select(0, row), step))
+        if not parts:
+            return slot[:0], slot[:0], count
         row, step = (torch.cat(column) for column in zip(*parts, strict=True))
-        order = torch.argsort(step, descending=True, stable=True)
-        order = order[torch.argsort(row[order], stable=True)]
-        row, step = row[order], step[order]
-        position = torch.arange(len(row), device=row.device)
-        kept = position - torch.searchsorted(row, row) < most
-        return row[kept], step[kept], count
+        if len(parts) > 1:
+            order = torch.argsort(step, descending=True, stable=True)
+            order = order[torch.argsort(row[order], stable=True)]
+            row, step = some_rows(order, row, step)
+            position = torch.arange(row.numel(), device=row.device)
+            row, step = some_rows(position - torch.searchsorted(row, row) < most, row, step)
+        return row, step, count
 
-    def links_of(
-        self, entity: Tensor, relation: Tensor, time: Tensor, block: int
+    def of_slot(self, entity: Tensor, relation: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Where the links of entities by a relation lie in each layer, (N,) low and high."""
+        return [pairs.of_slot(entity, relation) for pairs in self._layers]
+
+    def links_in(
+        self, ranges: list[tuple[Tensor, Tensor]], time: Tensor, block: int
     ) -> list[tuple[Tensor, Tensor]]:
-        """Distinct links by a relation that began before a time, in parts of bounded size.
+        """Distinct links that began before a time, in parts of bounded size.
 
         Args:
-            entity: (N,) where they start.
-            relation: (N,) which they follow.
+            ranges: what :meth:`of_slot` gave, (N,) each.
             time: (N,) only links that first occurred before this step exist.
             block: how many links may be looked at in one go.
 
         Returns:
             Parts, of (row of the entity, target), (L,) each; each link is in one of them.
         """
-        slot, parts = entity * self.relations + relation, []
-        for number, pairs in enumerate(self._layers):
-            low, high = pairs.of_slot(entity, relation)
+        parts: list[tuple[Tensor, Tensor]] = []
+        earliest = int(time.min()) if time.numel() else 0
+        for number, (pairs, (low, high)) in enumerate(zip(self._layers, ranges, strict=True)):
             if number and not bool((high > low).any()):
                 continue
             for rows in blocks_by_size(high - low, block):
                 row, position = expand_ranges(low[rows], high[rows])
-                row = row + (rows.start or 0)
-                exists = pairs.first(position) < time[row]
-                row, position = row[exists], position[exists]
-                target = pairs.target(position)
+                row = row + rows.start if rows.start else row
+                if earliest <= pairs.last_step:
+                    exists = pairs.first(position) < time.index_select(0, row)
+                    row, position = some_rows(exists, row, position)
+                slot, target = pairs.ends(position)
                 for earlier in self._layers[:number]:
                     # A link is one, in however many layers it occurs.
-                    earlier_position, there = earlier.find(slot[row], target)
+                    earlier_position, there = earlier.find(slot, target)
                     if len(earlier):
                         new = ~(there & (earlier.first(earlier_position) < time[row]))
-                        row, target = row[new], target[new]
+                        row, slot, target = some_rows(new, row, slot, target)
                 parts.append((row, target))
         return parts
-
-    def count(self, entity: Tensor, relation: Tensor) -> Tensor:
-        """(N,) how many links entities have by a relation at any time; of two layers, in both."""
-        ranges = [pairs.of_slot(entity, relation) for pairs in self._layers]
-        return sum((high - low for low, high in ranges), start=torch.zeros_like(entity))
 
     def latest_links(
         self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int | Tensor
@@ -398,29 +428,28 @@ class Pairs:
             time: (N,) only facts before it are seen.
             most: how many links of each; one number, or (N,).
         """
-        if len(self._began) == 1:
-            ((pairs, _),) = self._began
-            row, position = pairs.latest(entity, relation, time, most)
-            along, target = pairs.slot(position) % self.relations, pairs.target(position)
-            last = pairs.last(position, time[row])
-            return LatestLinks(row, along, target, pairs.first(position), last)
-        parts = []
-        for pairs, began_in_other in self._began:
-            row, position = pairs.latest(entity, relation, time, most + len(began_in_other))
-            if len(began_in_other):
+        parts: list[tuple[Tensor, ...]] = []
+        for number, (pairs, began_in_other) in enumerate(self._began):
+            many = began_in_other.numel()
+            row, position, first = pairs.latest(entity, relation, time, most + many)
+            if number and not row.numel():
+                continue
+            if many:
                 kept = ~torch.isin(position, began_in_other)
-                row, position = last_of_each(most, row[kept], position[kept])
-            slot, target = pairs.slot(position), pairs.target(position)
-            parts.append((row, slot, target, pairs.first(position)))
-        row, slot, target, first = (torch.cat(column) for column in zip(*parts, strict=True))
+                row, position, first = last_of_each(most, *some_rows(kept, row, position, first))
+            slot, target = pairs.ends(position)
+            now = time.index_select(0, row)
+            last = self._last_step(slot, target, now, None if number else position)
+            parts.append((row, slot, target, first, last))
+        row, slot, target, first, last = parts[0]
         if len(parts) > 1:
+            columns = [torch.cat(column) for column in zip(*parts, strict=True)]
+            row, slot, target, first, last = columns
             # The last sort decides; the others between equal ones, as in one list of all.
             order = torch.argsort(target, stable=True)
             for column in (slot, first, row):
                 order = order[torch.argsort(column[order], stable=True)]
-            ordered = (column[order] for column in (row, slot, target, first))
-            row, slot, target, first = last_of_each(most, *ordered)
-        last = self.last_step(slot, target, time[row])
+            row, slot, target, first, last = last_of_each(most, *some_rows(order, *columns))
         return LatestLinks(row, slot % self.relations, target, first, last)
 
     @cached_property
@@ -435,7 +464,7 @@ class Pairs:
         parts = [(self._layers[0], nothing)] if self._before is None else [*self._before._began]
         for pairs in self._layers[len(parts) :]:
             position = torch.arange(len(pairs), device=self.device)
-            slot, target = pairs.slot(slice(None)), pairs.target(slice(None))
+            slot, target = pairs.ends()
             new = torch.ones_like(position, dtype=torch.bool)
             for number, (other, began_in_other) in enumerate(parts):
                 other_position, there = other.find(slot, target)
@@ -449,7 +478,11 @@ class Pairs:
 
 def last_of_each(most: int | Tensor, row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     """Columns without all but the last few of each row; ``row`` is ascending."""
-    position = torch.arange(len(row), device=row.device)
-    most = most[row] if isinstance(most, Tensor) else most
-    kept = torch.searchsorted(row, row, right=True) - position <= most
-    return tuple(column[kept] for column in (row, *others))
+    count = row.numel()
+    if isinstance(most, Tensor):
+        most = most[row]
+    elif count <= most:
+        return row, *others
+    position = torch.arange(count, device=row.device)
+    kept = torch.searchsorted(row, row, right=True).sub_(position) <= most
+    return some_rows(kept, row, *others)

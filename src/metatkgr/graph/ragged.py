@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.orders import pack
 
-__all__ = ["best_of_each", "bisect_ranges", "blocks_by_size", "expand_ranges", "pack"]
+_FEW = 4096
+"""Ranges for which the calls take longer than the work."""
+
+__all__ = [
+    "best_of_each",
+    "bisect_ranges",
+    "blocks_by_size",
+    "expand_ranges",
+    "pack",
+    "some_rows",
+]
 
 
 def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,11 +34,32 @@ def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
         row: (L,) index i of the range an integer belongs to, non-decreasing.
         position: (L,) the integer itself.
     """
+    if start.numel() == 1:
+        # One query is the rule where somebody waits for it.
+        position = torch.arange(int(start), int(stop), device=start.device)
+        return torch.zeros_like(position), position
+    if start.numel() <= _FEW and not start.is_cuda:
+        # The same as below, where a call of numpy takes a third of the time.
+        low, many = start.numpy(), (stop - start).numpy()
+        rows = np.arange(low.size).repeat(many)
+        places = np.arange(rows.size)
+        places += (low - many.cumsum() + many).repeat(many)
+        return torch.from_numpy(rows), torch.from_numpy(places)
     length = stop - start
     row = torch.repeat_interleave(length)
-    before = torch.cumsum(length, 0) - length
-    position = torch.arange(len(row), device=start.device) + (start - before)[row]
-    return row, position
+    offset = start - length.cumsum(0).sub_(length)
+    position = torch.arange(row.numel(), device=start.device)
+    return row, position.add_(offset.index_select(0, row))
+
+
+def some_rows(which: Tensor | slice, *columns: Tensor) -> tuple[Tensor, ...]:
+    """Some rows of columns, given by a mask, by positions or as a slice."""
+    if isinstance(which, slice):
+        return tuple(column[which] for column in columns)
+    if which.dtype == torch.bool:
+        which = torch.nonzero(which).squeeze(1)
+    # Half the time of ``column[which]`` where there are few.
+    return tuple(column.index_select(0, which) for column in columns)
 
 
 def best_of_each(most: int, row: Tensor, value: Tensor) -> Tensor:
@@ -38,14 +70,25 @@ def best_of_each(most: int, row: Tensor, value: Tensor) -> Tensor:
         row: (N,) ascending.
         value: (N,); of equal ones the first are taken.
     """
+    count = row.numel()
+    if count <= most:
+        return torch.arange(count, device=row.device)
     order = torch.argsort(value, descending=True, stable=True)
+    if bool(row[0] == row[-1]):
+        return torch.sort(order[:most]).values
     order = order[torch.argsort(row[order], stable=True)]
-    place = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
+    place = torch.arange(count, device=row.device) - torch.searchsorted(row, row)
     return torch.sort(order[place < most]).values
 
 
 def bisect_ranges(
-    values: Tensor, start: Tensor, stop: Tensor, bound: Tensor, order: Tensor | None = None
+    values: Tensor,
+    start: Tensor,
+    stop: Tensor,
+    bound: Tensor,
+    order: Tensor | None = None,
+    *,
+    largest: int | None = None,
 ) -> Tensor:
     """In each range of ascending values, the position of the first that is at least a bound.
 
@@ -58,17 +101,20 @@ def bisect_ranges(
         stop: (Q,) int64 end of each range, not included; at least ``start``.
         bound: (Q,) what is looked for.
         order: (N,) where the value of each position is; None: at the position.
+        largest: no value is larger; None: it is not known.
 
     Returns:
         (Q,) positions, ``stop`` where all are smaller.
     """
-    if not len(values):
+    if not values.numel() or not stop.numel():
+        return stop
+    # Queries about today are the rule: all values are before them.
+    if largest is not None and int(bound.min()) > largest:
         return stop
     last = (stop - 1).clamp(0, len(values) - 1)
     last = values[last if order is None else order[last].long()]
     open_ = torch.nonzero((last >= bound) & (stop > start)).squeeze(1)
     if len(open_) < len(start):
-        # Queries about today are the rule: all of a range is before them.
         if not len(open_):
             return stop
         rest = bisect_ranges(values, start[open_], stop[open_], bound[open_], order)

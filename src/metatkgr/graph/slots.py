@@ -18,7 +18,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.links import StoredLinks
 from metatkgr.data.orders import by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "Slots"]
@@ -36,6 +36,8 @@ class SlotOrder:
     """(N,) int32 steps, ascending within a relation."""
     start: Tensor
     """(R + 1,) int64; the facts of r are ``start[r]`` to ``start[r + 1]``, not included."""
+    last_step: int
+    """No fact is later."""
 
     @classmethod
     def of(cls, facts: Facts, device: torch.device) -> Self:
@@ -48,7 +50,7 @@ class SlotOrder:
         kinds = torch.arange(len(facts.relations) + 1, dtype=relation.dtype, device=device)
         start = torch.searchsorted(relation, kinds)
         object_, subject, time = (column[order] for column in others)
-        return cls(object_, subject, time, start)
+        return cls(object_, subject, time, start, int(time.max()) if len(time) else -1)
 
     @classmethod
     def mapped(cls, stored: StoredLinks, relations: int, device: torch.device) -> Self:
@@ -56,22 +58,22 @@ class SlotOrder:
         names = ("filler_object", "filler_subject", "filler_time", "filler_start")
         object_, subject, time, start = stored_columns(stored, device, *names)
         more = start[-1:].expand((relations - stored.relations) // 2)
-        return cls(object_, subject, time, torch.cat([start, more]))
+        return cls(object_, subject, time, torch.cat([start, more]), stored.steps - 2)
 
     @property
     def relations(self) -> int:
         """R."""
-        return len(self.start) - 1
+        return self.start.numel() - 1
 
     def before(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) where the facts of directed relations before a time lie."""
         kind = relation % self.relations
-        low, high = self.start[kind], self.start[kind + 1]
-        return low, bisect_ranges(self.time, low, high, time)
+        low, high = self.start.index_select(0, kind), self.start.index_select(0, kind + 1)
+        return low, bisect_ranges(self.time, low, high, time, largest=self.last_step)
 
     def filler(self, relation: Tensor, position: Tensor) -> Tensor:
         """(L,) who filled the far slot of a directed relation, in facts by their positions."""
-        object_, subject = self.object[position], self.subject[position]
+        object_, subject = some_rows(position, self.object, self.subject)
         return torch.where(relation < self.relations, object_, subject).long()
 
 
@@ -130,17 +132,21 @@ class Slots:
             filler: (L,) who filled the far slot.
             step: (L,) when; of a row oldest first.
         """
-        parts = []
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
         for slots in self._layers:
             low, high = slots.before(relation, time)
             row, position = expand_ranges(torch.maximum(low, high - most), high)
-            step = slots.time[position].long()
-            parts.append((row, slots.filler(relation[row], position), step))
-        row, filler, step = (torch.cat(column) for column in zip(*parts, strict=True))
+            if parts and not row.numel():
+                continue
+            step = slots.time.index_select(0, position).long()
+            filler = slots.filler(relation.index_select(0, row), position)
+            parts.append((row, filler, step))
+        row, filler, step = parts[0]
         if len(parts) > 1:
+            row, filler, step = (torch.cat(column) for column in zip(*parts, strict=True))
             rank = torch.argsort(step, stable=True)
             rank = rank[torch.argsort(row[rank], stable=True)]
-            row, filler, step = last_of_each(most, row[rank], filler[rank], step[rank])
+            row, filler, step = last_of_each(most, *some_rows(rank, row, filler, step))
         return row, filler, step
 
     def count_ranks(self, relation: Tensor, time: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

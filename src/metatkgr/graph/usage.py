@@ -18,7 +18,6 @@ from metatkgr.data.orders import (
     DECAYS,
     by_cell,
     cells,
-    inverse,
     renumbered,
     running_sums,
     stored_columns,
@@ -85,7 +84,8 @@ class SlotUsage:
 
     def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) where the steps lie at which entities filled the far slot of a relation."""
-        low, high = self.pairs.of_slot(entity, inverse(relation, self.relations))
+        half = self.relations // 2
+        low, high = self.pairs.of_slot(entity, (relation + half) % self.relations)
         return self.pairs.start(low), self.pairs.start(high)
 
     def read(
@@ -93,11 +93,12 @@ class SlotUsage:
     ) -> Usage:
         """What :meth:`Slots.usage` gives, of this layer."""
         low, high = self.of_slot(entity, relation)
-        high = bisect_ranges(self.time, low, high, time)
-        if not len(self.time):
+        high = bisect_ranges(self.time, low, high, time, largest=self.pairs.last_step)
+        if not self.time.numel():
             nothing = torch.zeros_like(low, dtype=torch.float32)
             return Usage(high - low, (nothing,) * len(decays), torch.full_like(low, -1))
-        last = torch.where(high > low, self.time[(high - 1).clamp(min=0)].long(), -1)
+        last = self.time.index_select(0, (high - 1).clamp_(min=0)).long()
+        last = torch.where(high > low, last, -1)
         if not decays:
             return Usage(high - low, (), last)
         # From the last kept sum on, or from the first fact.
@@ -111,7 +112,7 @@ class SlotUsage:
         for decay in decays:
             weight, sums = (age / -decay).exp_(), self.sums(decay)
             if len(sums):
-                before = sums[place.clamp(max=len(sums) - 1)]
+                before = sums.index_select(0, place.clamp(max=len(sums) - 1))
                 weight[:, 0] *= torch.where(from_sum, before, 1.0)
             decayed.append(weight.sum(1))
         return Usage(high - low, tuple(decayed), last)

@@ -13,14 +13,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
+from metatkgr.graph.index import EntityFacts
 from metatkgr.graph.pairs import LatestLinks, Pairs
-from metatkgr.graph.ragged import expand_ranges
+from metatkgr.graph.ragged import expand_ranges, some_rows
 from metatkgr.models.base import Explanation, Link
 
 __all__ = ["ranker_reasons", "rule_reasons"]
@@ -62,7 +64,10 @@ def rule_reasons(
         candidate: (Q,) one candidate for each.
         walks: whether the rule counts walks.
     """
-    asked = _Asked.of(history, queries, candidate)
+    return _of_rules(_Asked.of(history, queries, candidate), walks=walks)
+
+
+def _of_rules(asked: _Asked, *, walks: bool) -> _Explanations:
     fillers = asked.latest(asked.answer, asked.inverse)
     parts = [_links(asked), _walks(asked, fillers)] if walks else [_links(asked)]
     result = []
@@ -85,7 +90,7 @@ def ranker_reasons(
         contributed: Q times, by kind of evidence, what it adds to the candidate's score.
     """
     asked = _Asked.of(history, queries, candidate)
-    of_rules = rule_reasons(history, queries, candidate, walks=True)
+    of_rules = _of_rules(asked, walks=True)
     found = zip(_joined(of_rules, _shared(asked)), contributed, strict=True)
     return [_with_weights(explanations, worth) for explanations, worth in found]
 
@@ -116,6 +121,11 @@ class _Asked:
         """The public links."""
         return self.history.index.pairs
 
+    @cached_property
+    def later(self) -> EntityFacts:
+        """The own support facts of the query entities that are not public yet."""
+        return self.history.own_later(self.queries)
+
     @property
     def inverse(self) -> Tensor:
         """(Q,) the relation, seen from the candidate."""
@@ -125,7 +135,7 @@ class _Asked:
         """The links of one entity of each query, (Q,), that began last."""
         links = self.pairs.latest_links(entity, relation, self.time, _LINKS + 1)
         there = torch.bincount(links.row, minlength=len(entity))
-        links, count = _last_few(links, torch.full_like(there, _LINKS))
+        links, count = _last_few(links, there, torch.full_like(there, _LINKS))
         return _Latest(links, count, there > count)
 
 
@@ -140,12 +150,13 @@ class _Latest:
     """(Q,) whether there are more."""
 
 
-def _last_few(links: LatestLinks, most: Tensor) -> tuple[LatestLinks, Tensor]:
-    """The last (Q,) few links of each row, and (Q,) how many these are."""
-    behind = torch.searchsorted(links.row, links.row, right=True)
-    behind = behind - torch.arange(len(behind), device=behind.device)
-    links = links.kept(behind <= most[links.row])
-    return links, torch.bincount(links.row, minlength=len(most))
+def _last_few(links: LatestLinks, count: Tensor, most: Tensor) -> tuple[LatestLinks, Tensor]:
+    """The last (Q,) few links of each row, of (Q,) so many; and (Q,) how many these are."""
+    if bool((count <= most).all()):
+        return links, count
+    behind = count.cumsum(0).index_select(0, links.row)
+    behind -= torch.arange(behind.numel(), device=behind.device)
+    return links.kept(behind <= most[links.row]), torch.minimum(count, most)
 
 
 def _links(asked: _Asked) -> _Explanations:
@@ -153,9 +164,10 @@ def _links(asked: _Asked) -> _Explanations:
     relations, queries = asked.history.relations, len(asked.time)
     row = torch.arange(queries, device=asked.time.device).repeat_interleave(relations)
     along = torch.arange(relations, device=row.device).repeat(queries)
-    slot, time = asked.entity[row] * relations + along, asked.time[row]
-    link, step, count = asked.pairs.times(slot, asked.answer[row], time, _SHOWN)
-    later = asked.history.own_later(asked.queries)
+    entity, time, answer = some_rows(row, asked.entity, asked.time, asked.answer)
+    slot = entity * relations + along
+    link, step, count = asked.pairs.times(slot, answer, time, _SHOWN)
+    later = asked.later
     later = later.kept(later.target == asked.answer[later.row])
     link = torch.cat([link, later.row * relations + later.relation])
     facts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -186,33 +198,36 @@ def _walks(asked: _Asked, fillers: _Latest) -> _Explanations:
     queries, relations = len(asked.time), asked.history.relations
     # The fewer there are of the one, the more of the other can be looked at.
     few = math.isqrt(_PAIRS)
-    middles, many = _last_few(first.links, (_PAIRS // fillers.count.clamp(min=1)).clamp(min=few))
-    others, left = _last_few(fillers.links, _PAIRS // many.clamp(min=1))
+    room = (_PAIRS // fillers.count.clamp(min=1)).clamp(min=few)
+    middles, many = _last_few(first.links, first.count, room)
+    others, left = _last_few(fillers.links, fillers.count, _PAIRS // many.clamp(min=1))
     cut = first.cut | fillers.cut | (many < first.count) | (left < fillers.count)
     end = torch.cumsum(many, 0)
     other, middle = expand_ranges((end - many)[others.row], end[others.row])
-    query, z, y = others.row[other], others.target[other], middles.target[middle]
-    last = asked.pairs.last_step(z * relations + asked.relation[query], y, asked.time[query])
-    walk = (last >= 0) & (z != asked.entity[query]) & (y != asked.answer[query])
+    query, z, seen = some_rows(other, others.row, others.target, others.last)
+    y, began = some_rows(middle, middles.target, middles.last)
+    columns = (asked.entity, asked.inverse, asked.time, asked.answer)
+    entity, back, time, answer = some_rows(query, *columns)
+    # Seen from y, of whom there are few: what is looked at lies close together.
+    last = asked.pairs.last_step(y * relations + back, z, time)
+    walk = (last >= 0) & (z != entity) & (y != answer)
     walks: list[defaultdict[int, list[tuple[int, ...]]]] = [
         defaultdict(list) for _ in range(queries)
     ]
-    columns = (query, y, z, middles.last[middle], last, others.last[other])
-    for row, via, *rest in zip(*(column[walk].tolist() for column in columns), strict=True):
+    found = some_rows(walk, query, y, z, began, last, seen)
+    for row, via, *rest in zip(*(column.tolist() for column in found), strict=True):
         walks[row][via].append(tuple(rest))
     ends = (asked.entity, asked.relation, asked.answer, cut)
     result: _Explanations = []
-    for by_middle, (entity, relation, answer, fewer) in zip(
-        walks, zip(*(column.tolist() for column in ends), strict=True), strict=True
-    ):
+    for by_middle, e, r, x, fewer in zip(walks, *(c.tolist() for c in ends), strict=True):
         total = sum(map(len, by_middle.values()))
         most = sorted(by_middle, key=lambda via: (-len(by_middle[via]), via))[:_MIDDLES]
         result.append([])
         for via in most:
             links: list[Link] = []
             for who, *times in sorted(by_middle[via])[:_WALKS]:
-                hops = ((entity, via), (who, via), (who, answer))
-                links += [Link(a, relation, b, t) for (a, b), t in zip(hops, times, strict=True)]
+                hops = ((e, via), (who, via), (who, x))
+                links += [Link(a, r, b, t) for (a, b), t in zip(hops, times, strict=True)]
             count = len(by_middle[via])
             share = count / total
             result[-1].append(Explanation("path", share, tuple(links), count, at_least=fewer))
@@ -231,16 +246,22 @@ def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
     links = links.kept(torch.arange(len(start), device=start.device) - start < _SHOWN)
     time = asked.time[links.row]
     row, step, _ = asked.pairs.times(slot[links.row], links.target, time, _SHOWN)
+    query, other = some_rows(row, links.row, links.target)
+    # The latest first, of equal ones by the other's number.
+    order = torch.argsort(other, stable=True)
+    order = order[torch.argsort((query * asked.history.steps - step)[order], stable=True)]
+    query, step, other = some_rows(order, query, step, other)
+    place = torch.arange(query.numel(), device=query.device) - torch.searchsorted(query, query)
+    shown = some_rows(place < _SHOWN, query, step, other)
     facts: list[list[tuple[int, int]]] = [[] for _ in range(queries)]
-    columns = (links.row[row].tolist(), step.tolist(), links.target[row].tolist())
-    for query, when, other in zip(*columns, strict=True):
-        facts[query].append((-when, other))
+    for number, when, whom in zip(*(column.tolist() for column in shown), strict=True):
+        facts[number].append((when, whom))
     usage = asked.history.index.slots.usage(asked.answer, asked.relation, asked.time)
     ends = (asked.relation, asked.answer, usage.count)
     result: _Explanations = []
     for some, end in zip(facts, zip(*(c.tolist() for c in ends), strict=True), strict=True):
         relation, answer, many = end
-        told = tuple(Link(other, relation, answer, -t) for t, other in sorted(some)[:_SHOWN])
+        told = tuple(Link(whom, relation, answer, when) for when, whom in some)
         result.append([Explanation("frequency", 1.0, told, many)] if told else [])
     return result
 
@@ -248,8 +269,7 @@ def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
 def _shared(asked: _Asked) -> _Explanations:
     """Neighbours of both, by whatever relation; the latest first."""
     entity, answer = (asked.latest(end, None) for end in (asked.entity, asked.answer))
-    later = asked.history.own_later(asked.queries)
-    own = entity.links
+    later, own = asked.later, entity.links
     rows = torch.cat([own.row, later.row])
     targets = torch.cat([own.target, later.target])
     # Few of a hub's neighbours are those of the other.

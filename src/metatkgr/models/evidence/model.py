@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
@@ -205,9 +206,8 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         relation = torch.from_numpy(queries.relation).to(self.device)
         candidate = candidate.to(self.device)
         parts = self.evidence.contributions(self._features(queries, candidate), relation).cpu()
-        contributed = [
-            {kind: float(row[columns_of(kind)].sum()) for kind in KINDS} for row in parts
-        ]
+        sums = [parts[:, columns_of(kind)].sum(1).tolist() for kind in KINDS]
+        contributed = [dict(zip(KINDS, row, strict=True)) for row in zip(*sums, strict=True)]
         return ranker_reasons(self.reader_.history, queries, candidate, contributed)
 
     def _keep(self, queries: Queries, candidates: Candidates) -> None:
@@ -221,12 +221,15 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     @torch.no_grad()
     def _features(self, queries: Queries, candidate: Tensor) -> Tensor:
         """(Q, F) features of one candidate of each query, as they were scored or read now."""
+        asked: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for row, key in enumerate(_keys(queries)):
+            asked[key].append(row)
         found: dict[int, Tensor] = {}
-        for row, (key, x) in enumerate(zip(_keys(queries), candidate.tolist(), strict=True)):
+        for key, rows in asked.items():
             entity, features = self._read.get(key, (candidate[:0], candidate[:0]))
-            place = int(torch.searchsorted(entity, x))
-            if place < len(entity) and int(entity[place]) == x:
-                found[row] = features[place]
+            # Ascending, and each once.
+            at, place = torch.nonzero(candidate[rows].unsqueeze(1) == entity).T.tolist()
+            found |= zip((rows[one] for one in at), features[place], strict=True)
         rest = np.array([row for row in range(len(queries)) if row not in found], np.int64)
         if len(rest):
             some, wanted = queries[rest], candidate[torch.from_numpy(rest).to(self.device)]

@@ -22,7 +22,7 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Walks
-from metatkgr.graph.ragged import best_of_each, expand_ranges
+from metatkgr.graph.ragged import best_of_each, expand_ranges, some_rows
 from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.evidence.features import Reading, features_of
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -101,10 +101,10 @@ class Listing(NamedTuple):
         if not len(self.cell):
             columns = zip(self.values, missing, strict=True)
             return [value.new_full(cell.shape, other) for value, other in columns]
-        place = torch.searchsorted(self.cell, cell).clamp(max=len(self.cell) - 1)
-        there = self.cell[place] == cell
-        columns = zip(self.values, missing, strict=True)
-        return [torch.where(there, value[place], other) for value, other in columns]
+        place = torch.searchsorted(self.cell, cell).clamp_(max=len(self.cell) - 1)
+        there = self.cell.index_select(0, place) == cell
+        columns = zip(some_rows(place, *self.values), missing, strict=True)
+        return [torch.where(there, value, other) for value, other in columns]
 
 
 class Candidates(NamedTuple):
@@ -270,7 +270,8 @@ class Reader:
         row, near = reached.row, self.settings.near
         cell = row * self.entities + reached.entity
         filled = self.index.slots.usage(reached.entity, relation[row], time[row]).count > 0
-        cells = [cell[filled][best_of_each(near, row[filled], reached.far[filled])]]
+        some, of, far = some_rows(filled, cell, row, reached.far)
+        cells = [some[best_of_each(near, of, far)]]
         if near > 1:
             cells.append(cell[best_of_each(near // 2, row, reached.far)])
         return cells
@@ -282,9 +283,12 @@ class Reader:
         kind, now = slot // room, slot % room
         row, filler, step = self.index.slots.recent(kind, now, _LATEST)
         cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
-        weight = (-(now[row] - step) / _SEASON).exp()
+        weight = (-(now.index_select(0, row) - step) / _SEASON).exp()
         weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
-        cell = cell[best_of_each(self.settings.frequent, cell // self.entities, weight)]
+        best = best_of_each(self.settings.frequent, cell // self.entities, weight)
+        (cell,) = some_rows(best, cell)
+        if len(member) == 1:
+            return cell
         row = cell // self.entities
         query, position = expand_ranges(
             torch.searchsorted(row, member), torch.searchsorted(row, member, right=True)
