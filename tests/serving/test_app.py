@@ -313,7 +313,7 @@ def test_more_than_can_be_worked_on_is_told_to_come_back(world: Facts, store: Pa
 def test_a_store_that_does_not_answer_is_a_503_and_changes_nothing(
     client: TestClient, world: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise StoreError("the store does not answer: disk full, password is hunter2")
 
     monkeypatch.setattr(FactStore, "add", broken)

@@ -13,6 +13,7 @@ import torch
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Shots
 from metatkgr.data.tasks import Queries
+from metatkgr.deadlines import check
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.forecasting.calibration import Calibration, Chances, KeptCalibration
 from metatkgr.forecasting.explain import (
@@ -34,6 +35,9 @@ from metatkgr.models.base import Explanation, Model
 from metatkgr.training.opening import OpenModel, open_model
 
 __all__ = ["Forecaster", "Question"]
+
+_REASONED_AT_ONCE = 64
+"""Candidates whose reasons are made in one go, while the model is nobody else's."""
 
 
 class Forecaster:
@@ -243,15 +247,14 @@ class Forecaster:
 
             askings = [one.answers(snapshot, self.shots) for one in asked.values()]
             found = dict(zip(asked, answered(askings, ask), strict=True))
-            explained = [
-                (one.entity, candidate)
-                for number, one in asked.items()
-                for candidate in found[number]
-                if questions[number].explain
-            ]
-            explanations = self._explanations(explained)
+        explained = [
+            (one.entity, candidate)
+            for number, one in asked.items()
+            for candidate in found[number]
+            if questions[number].explain
+        ]
         words = Verbaliser(snapshot)
-        told = iter(_in_words(words, explained, explanations))
+        told = iter(_in_words(words, explained, self._explanations(snapshot, explained)))
         for number, one in asked.items():
             forecasts = [
                 self._forecast(words, c, rank, next(told) if questions[number].explain else ())
@@ -292,11 +295,10 @@ class Forecaster:
             asked = question.understood(snapshot, self._trained_on)
             other = snapshot.entities.id(checked_name(answer, "entity"), "entity")
             self._engine.check(asked.entity)
-            self._engine.show(snapshot, [asked.entity])
-            assert asked.relation is not None
-            candidate = Candidate(other, asked.relation, int(asked.moments[0]), 0.0, 0.0)
-            explained = [(asked.entity, candidate)]
-            explanations = self._explanations(explained)
+        assert asked.relation is not None
+        candidate = Candidate(other, asked.relation, int(asked.moments[0]), 0.0, 0.0)
+        explained = [(asked.entity, candidate)]
+        explanations = self._explanations(snapshot, explained)
         return _in_words(Verbaliser(snapshot), explained, explanations)[0]
 
     def search(self, text: str, limit: int = 10) -> list[Match]:
@@ -336,13 +338,21 @@ class Forecaster:
 
     # Inside
 
-    def _explanations(self, candidates: list[tuple[int, Candidate]]) -> list[list[Explanation]]:
-        """Of candidates of query entities."""
-        columns = [(who, c.relation, c.step, c.entity) for who, c in candidates]
-        rows = np.array(columns, np.int64).reshape(-1, 4)
-        entity, relation, time, answer = np.ascontiguousarray(rows.T)
-        queries = Queries(entity, relation, time)
-        return self._engine.reasons(queries, torch.from_numpy(answer))
+    def _explanations(
+        self, snapshot: Snapshot, candidates: list[tuple[int, Candidate]]
+    ) -> list[list[Explanation]]:
+        """Of candidates of query entities; a few at a time, so that others are answered between."""
+        found: list[list[Explanation]] = []
+        for begin in range(0, len(candidates), _REASONED_AT_ONCE):
+            check()
+            some = candidates[begin : begin + _REASONED_AT_ONCE]
+            columns = [(who, c.relation, c.step, c.entity) for who, c in some]
+            entity, relation, time, answer = np.ascontiguousarray(np.array(columns, np.int64).T)
+            queries = Queries(entity, relation, time)
+            with self._lock:
+                self._engine.show(snapshot, entity.tolist())
+                found += self._engine.reasons(queries, torch.from_numpy(answer))
+        return found
 
     def _forecast(
         self, words: Verbaliser, candidate: Candidate, rank: int, reasons: tuple[Reason, ...]

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Queries
+from metatkgr.deadlines import check
 from metatkgr.errors import SettingsError
 from metatkgr.forecasting.calibration import Chances
 from metatkgr.forecasting.incoming import checked_step
@@ -130,6 +131,7 @@ def answered(askings: Sequence[Asking], ask: Callable[[Queries], Chances]) -> li
     results: list[list[Candidate]] = [[] for _ in askings]
     waiting = {number: next(asking) for number, asking in enumerate(askings)}
     while waiting:
+        check()
         parts = list(waiting.values())
         columns = zip(*((q.entity, q.relation, q.time) for q in parts), strict=True)
         found, begin = ask(Queries(*(np.concatenate(column) for column in columns))), 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Query, Response
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from metatkgr.forecasting.explain import Observed
 from metatkgr.forecasting.store_tables import Amounts
@@ -51,7 +50,6 @@ Text = Annotated[
     schemas.Name,
     Query(description="Part of a name; misspelt ones are found too.", examples=["tar"]),
 ]
-Answer = TypeVar("Answer")
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 
 
@@ -92,9 +90,9 @@ def create_app(
     batches = Batches(service.answer)
 
     @app.post("/predict", responses=_errors(404, 408, 413, 415), dependencies=secured)
-    async def predict(query: schemas.PredictIn, request: Request) -> schemas.ForecastsOut:
+    async def predict(query: schemas.PredictIn) -> schemas.ForecastsOut:
         """Rank what comes next for an entity."""
-        forecasts = await _unless_gone(request, batches.ask(query))
+        forecasts = await batches.ask(query)
         return schemas.ForecastsOut.model_validate(forecasts.to_json())
 
     @app.post("/explain", responses=_errors(404, 408, 413, 415), dependencies=secured)
@@ -203,25 +201,6 @@ def create_app(
         LimitsMiddleware, settings=settings, metrics=metrics, paths=list(methods), posts=posts
     )
     return app
-
-
-async def _unless_gone(request: Request, answer: Coroutine[Any, Any, Answer]) -> Answer:
-    """An answer, which is not waited for any more when the client has gone."""
-    asked = asyncio.ensure_future(answer)
-    gone = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
-            raise ClientDisconnect
-        return asked.result()
-    finally:
-        asked.cancel()
-        gone.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _add_page(app: FastAPI) -> None:

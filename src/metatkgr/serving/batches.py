@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from metatkgr.deadlines import StoppedError, stopping
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Forecasts
 from metatkgr.serving.schemas import PredictIn
@@ -19,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 _MOST = 64
 """Questions in one batch."""
 _MOST_EXPLAINED = 8
-"""The same where reasons are asked for, which take longer: others wait for them."""
+"""The same where reasons are asked for, which take longer."""
 
 
 class _Waiting:
@@ -31,12 +32,12 @@ class _Waiting:
 
 
 class Batches:
-    """Answers questions in a thread of its own, all that wait in one call.
+    """Answers questions in threads of its own, all that wait in one call.
 
     A question that comes while nothing is worked on does not wait. Those that come meanwhile are
     the next batch, but for those whose client has gone or whose time is over: they are dropped.
-    Questions with and without reasons come in batches of their own, in turn, so that who asks for
-    little waits little.
+    A batch that nobody waits for any more is not finished. Questions with reasons have a thread of
+    their own, so that who asks for little waits little.
 
     Args:
         answer: gives an answer or an error for each question.
@@ -45,13 +46,7 @@ class Batches:
     def __init__(
         self, answer: Callable[[Sequence[PredictIn]], Sequence[Forecasts | MetaTKGRError]]
     ) -> None:
-        self._answer = answer
-        self._plain: deque[_Waiting] = deque()
-        self._explained: deque[_Waiting] = deque()
-        self._some = threading.Condition()
-        self._stop = False
-        self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
-        self._thread.start()
+        self._queues = (_Queue(answer, _MOST), _Queue(answer, _MOST_EXPLAINED))
 
     async def ask(self, question: PredictIn) -> Forecasts:
         """The answer; whoever cancels this is not answered.
@@ -60,40 +55,63 @@ class Batches:
             MetaTKGRError: as :meth:`Forecaster.predict` does.
         """
         waiting = _Waiting(question, asyncio.get_running_loop().create_future())
-        with self._some:
-            (self._explained if question.explain else self._plain).append(waiting)
-            self._some.notify()
+        self._queues[question.explain].put(waiting)
         return await waiting.answer
 
     def stop(self) -> None:
-        """End after the batch that is being worked on."""
+        """End; what is being worked on is not finished."""
+        for queue in self._queues:
+            queue.stop()
+
+
+class _Queue:
+    """Questions that wait for one thread, which answers at most so many at once."""
+
+    def __init__(
+        self,
+        answer: Callable[[Sequence[PredictIn]], Sequence[Forecasts | MetaTKGRError]],
+        most: int,
+    ) -> None:
+        self._answer, self._most = answer, most
+        self._waiting: deque[_Waiting] = deque()
+        self._some = threading.Condition()
+        self._stop = False
+        threading.Thread(target=self._work, name="batches", daemon=True).start()
+
+    def put(self, waiting: _Waiting) -> None:
+        """One more."""
+        with self._some:
+            self._waiting.append(waiting)
+            self._some.notify()
+
+    def stop(self) -> None:
+        """End the thread."""
         with self._some:
             self._stop = True
             self._some.notify()
 
     def _work(self) -> None:
-        first, second = (self._plain, _MOST), (self._explained, _MOST_EXPLAINED)
         while True:
             with self._some:
-                while not (first[0] or second[0] or self._stop):
+                while not (self._waiting or self._stop):
                     self._some.wait()
                 if self._stop:
                     return
-                queue, most = first if first[0] else second
                 batch: list[_Waiting] = []
-                while queue and len(batch) < most:
-                    waiting = queue.popleft()
+                while self._waiting and len(batch) < self._most:
+                    waiting = self._waiting.popleft()
                     if not waiting.answer.done():
                         batch.append(waiting)
-            if queue is first[0]:
-                first, second = second, first
             if batch:
                 self._deliver(batch)
 
     def _deliver(self, batch: list[_Waiting]) -> None:
         answers: Sequence[Forecasts | BaseException]
         try:
-            answers = self._answer([waiting.question for waiting in batch])
+            with stopping(lambda: self._stop or all(one.answer.done() for one in batch)):
+                answers = self._answer([waiting.question for waiting in batch])
+        except StoppedError as error:
+            answers = [error] * len(batch)
         except Exception as error:
             _LOG.exception("a batch of %d questions could not be answered", len(batch))
             answers = [error] * len(batch)

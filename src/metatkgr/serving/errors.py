@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from metatkgr.deadlines import StoppedError
 from metatkgr.errors import MetaTKGRError, UnknownNameError
 from metatkgr.forecasting.store import StoreError
 from metatkgr.forecasting.store_tables import QuotaError
@@ -49,6 +50,7 @@ def handle_errors(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(MetaTKGRError, _input_error)
+    app.add_exception_handler(StoppedError, _stopped)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -102,6 +104,10 @@ async def _input_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, UnknownNameError):
         return answer(404, "unknown_name", message, hint)
     return answer(400, "bad_request", message, hint)
+
+
+async def _stopped(request: Request, error: Exception) -> JSONResponse:
+    return answer(503, "busy", "the answer took too long", "try again", {"Retry-After": "1"})
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -7,15 +7,16 @@ import logging
 import math
 import re
 import secrets
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from metatkgr.deadlines import stopping
 from metatkgr.errors import DataError
 from metatkgr.serving.audit import Logs, json_or_none
 from metatkgr.serving.auth import ASKING, Asking, Role, Token, Tokens, needed_role
@@ -114,7 +115,7 @@ class LimitsMiddleware:
                 if isinstance(body, Response):
                     refusal = body
                 else:
-                    await self._work(scope, _replay(body, receive), send, body)
+                    await self._work(scope, receive, send, body)
                     return
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -147,15 +148,17 @@ class LimitsMiddleware:
             begun = True
             await send(message)
 
+        over = threading.Event()
         try:
-            async with asyncio.timeout(self._limits.answer_seconds):
-                await self._app(scope, receive, sending)
+            # What is started here, in threads too, ends when the time is over or the client goes.
+            with stopping(over.is_set):
+                async with asyncio.timeout(self._limits.answer_seconds):
+                    await _unless_gone(receive, self._app(scope, _replay(body), sending))
         except TimeoutError:
             if not begun:
                 await _busy("the answer took too long")(scope, receive, send)
-        except ClientDisconnect:
-            pass  # there is nobody to tell
         finally:
+            over.set()
             self._busy -= 1
             self._metrics.busy.set(self._busy)
 
@@ -294,14 +297,33 @@ def _host(header: str) -> str:
     return found[1] if found else ""
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes) -> Receive:
+    """Gives a body that has been read; then nothing more, for who went is seen elsewhere."""
     given = False
 
     async def again() -> Message:
         nonlocal given
         if given:
-            return await receive()
+            await asyncio.Event().wait()
         given = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
+
+
+async def _unless_gone(receive: Receive, work: Awaitable[None]) -> None:
+    """Work, which is not waited for any more when the client has gone."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from metatkgr.deadlines import check
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.explain import FactView, Forecasts, Match, Observed
 from metatkgr.forecasting.forecaster import Forecaster
@@ -255,6 +256,7 @@ class Service:
         latest = np.argsort(-snapshot.index.first_seen.numpy(), kind="stable")
         matches: list[Match] = []
         for begin in range(0, len(latest), _LOOKED_AT):
+            check()
             some = latest[begin : begin + _LOOKED_AT].tolist()
             for number, (count, first, last) in zip(some, snapshot.seen(some), strict=True):
                 if count >= _A_FEW:

@@ -1,0 +1,43 @@
+"""Work that ends when nobody waits for it any more.
+
+Who asks says when to stop, for this thread or task and what it starts; long work looks from time to
+time::
+
+    with stopping(lambda: time.monotonic() > end):
+        answer(question)          # calls check() between its parts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["StoppedError", "check", "stopping"]
+
+_OVER: ContextVar[Callable[[], bool] | None] = ContextVar("over", default=None)
+
+
+class StoppedError(Exception):
+    """Nobody waits for what was being done."""
+
+
+@contextmanager
+def stopping(over: Callable[[], bool]) -> Iterator[None]:
+    """Within it, work stops at its next :func:`check` once ``over()`` is true."""
+    before = _OVER.set(over)
+    try:
+        yield
+    finally:
+        _OVER.reset(before)
+
+
+def check() -> None:
+    """End here if nobody waits any more; nothing must be left half done.
+
+    Raises:
+        StoppedError: nobody does.
+    """
+    over = _OVER.get()
+    if over is not None and over():
+        raise StoppedError("the time for this is over")
