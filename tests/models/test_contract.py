@@ -24,7 +24,12 @@ from metatkgr.training.loop import train
 from metatkgr.training.runs import RunConfig, load_run, save_graph, save_model
 from references import dense
 
-MODELS = sorted(available())
+MODELS = [*sorted(available()), "metatkgr:adapted"]
+"""By name; and a preset that is a model of its own, after a colon."""
+
+
+def kind(name: str) -> type[Model[object]]:
+    return available()[name.partition(":")[0]]
 
 
 @lru_cache(maxsize=1)
@@ -64,9 +69,9 @@ def weights(name: str) -> dict[str, torch.Tensor]:
 
 
 def made(name: str, **changes: object) -> Model[object]:
-    fields = {field.name for field in dataclasses.fields(available()[name].settings_type)}
-    wanted = {**QUICK, **changes}
-    return create(name, {key: value for key, value in wanted.items() if key in fields})
+    fields = {field.name for field in dataclasses.fields(kind(name).settings_type)}
+    wanted = {key: value for key, value in {**QUICK, **changes}.items() if key in fields}
+    return create(kind(name).name, wanted, preset=name.partition(":")[2] or "default")
 
 
 def usable(name: str) -> Model[object]:
@@ -204,7 +209,7 @@ def test_the_future_test_would_notice_a_model_that_peeks() -> None:
     assert not torch.equal(dense(model, asked), dense(model, late))
 
 
-LIVE = [name for name in MODELS if available()[name].live]
+LIVE = [name for name in MODELS if kind(name).live]
 
 
 @pytest.mark.parametrize("name", LIVE)
@@ -227,7 +232,7 @@ def test_facts_that_are_observed_count_like_prepared_ones(name: str) -> None:
         assert same(scores, everything) == bool((rows == ~old).all())
 
 
-TRAINABLE = [name for name in MODELS if issubclass(available()[name], TrainableModel)]
+TRAINABLE = [name for name in MODELS if issubclass(kind(name), TrainableModel)]
 
 
 @pytest.mark.parametrize("name", TRAINABLE)
@@ -269,7 +274,7 @@ def test_a_saved_run_scores_as_before(name: str, tmp_path: Path) -> None:
     assert isinstance(model, TrainableModel)
     config = RunConfig(
         dataset="world",
-        model=name,
+        model=model.name,
         shots=2,
         visibility="entity-split",
         seed=3,

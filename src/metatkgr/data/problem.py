@@ -16,6 +16,7 @@ import copy
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import DEFAULT_CUTS, Period, Periods, Shots
@@ -115,6 +116,12 @@ class Problem:
         return new.supports(self._shots[Period.META_TEST], self._seed)
 
     @cached_property
+    def background(self) -> VisibleFacts:
+        """The facts of background entities, and nothing of later ones."""
+        nothing = np.zeros(len(self._facts), bool)
+        return self._public_before(Period.META_TRAIN, nothing)
+
+    @cached_property
     def known(self) -> VisibleFacts:
         """Facts to learn from, in both directions."""
         return self._learnable(self._shots, Period.META_VALIDATION)
@@ -153,12 +160,16 @@ class Problem:
 
     def _learnable(self, shots: dict[Period, Shots], before: Period) -> VisibleFacts:
         """Facts of the time (or entities) before a period, and supports from it on."""
-        rule = self.visibility
-        if rule is Visibility.STREAMING:  # what comes later is read query by query
-            rule = Visibility.FROZEN
         observed = np.zeros(len(self._facts), bool)
         for split, new in self._new.items():
             if split >= before:
                 observed |= new.in_support(shots[split], self._seed)
+        return self._public_before(before, observed)
+
+    def _public_before(self, before: Period, observed: npt.NDArray[np.bool_]) -> VisibleFacts:
+        """Facts of the time (or entities) before a period, and those observed besides."""
+        rule = self.visibility
+        if rule is Visibility.STREAMING:  # what comes later is read query by query
+            rule = Visibility.FROZEN
         public = public_facts(self._facts, self._periods, before, rule, observed)
         return VisibleFacts.of(self._facts, public)

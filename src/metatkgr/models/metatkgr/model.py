@@ -21,7 +21,9 @@ from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encode, loss_of
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, sampler_for
 from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.episodes import INNER, Adapter, EpisodePhase
 from metatkgr.models.metatkgr.explain import LeaveOneOut
+from metatkgr.models.metatkgr.newcomers import initial
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.trainable import Phase, TrainableModel
@@ -39,6 +41,9 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
 
     .. math:: s(e, r, x, t) = -\lVert h_e(t; \phi_e) + h_r - h_x(t) \rVert^2,
               \qquad \phi_e = \phi - \eta \nabla_\phi L(\phi, S_e)
+
+    With ``newcomers="adapted"``, who is not of the background has no vector of its own: what is
+    adapted is made of its links (``newcomers.py``), and the encoder below is not used.
     """
 
     name = "metatkgr"
@@ -59,10 +64,14 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         "intervals": (1, 3, 5),
     }
 
+    counted = frozenset({"has_row"})
+
     entity: Tensor
     """(E, d) table."""
     relation: Tensor
     """(R, d) table."""
+    has_row: Tensor
+    """(E,) bool, who has a row of the table; only where newcomers have none."""
     _trained: int | None = None
     """Entities that have a row from training; None: all."""
 
@@ -79,15 +88,33 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
             dropout=self.settings.dropout,
         )
 
+    @property
+    def _adapts(self) -> bool:
+        """Whether newcomers have no row."""
+        return self.settings.newcomers == "adapted"
+
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Random tables (the translation stage fills them) and a random encoder."""
         tables = random_tables(entities, relations, self.settings.dimension, generator)
+        if self._adapts:
+            learned = initial(self.settings.inner_steps)
+            # A relation that the background does not know begins without a direction.
+            tables["relation"].zero_()
+            tables["has_row"] = torch.zeros(entities, dtype=torch.bool)
+            self.set_weights(tables | {INNER + name: value for name, value in learned.items()})
+            return
         layers = self.encoder.initial(generator)
         self.set_weights(tables | {ENCODER + name: value for name, value in layers.items()})
 
     def phases(self, problem: Problem) -> list[Phase]:
         """Translation, background, meta; the last is left out for the variant 'fine-tuning'."""
         settings, weights = self.settings, self.weights
+        if self._adapts:
+            self.has_row.zero_()
+            self.has_row[torch.from_numpy(np.unique(problem.background.source))] = True
+            start = translation_start(weights, problem.background, settings)
+            episodes = EpisodePhase(weights, self.has_row, problem.train, settings)
+            return [*start, *([] if settings.variant == "fine-tuning" else [episodes])]
         if settings.meta_train_known:
             known = problem.one_shot_later if settings.one_shot else problem.known
         else:
@@ -104,6 +131,9 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         """See :meth:`TrainableModel.extend`."""
         super().extend(entities, known=known, supports=supports)
         self._trained = known
+        if self._adapts:
+            later = self.has_row.new_zeros(entities - known)
+            self.set_weights({"has_row": torch.cat([self.has_row[:known], later])})
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Index the public facts."""
@@ -113,6 +143,11 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports; parameters are adapted to them when queries are scored."""
         self.supports_ = supports
+        if self._adapts:
+            self.adapter_ = Adapter(
+                self.weights, self.has_row, self.index_, supports, self.settings
+            )
+            return self
         self.sampler_ = sampler_for(self.index_, supports, self.settings)
         self.support_table_ = SupportTable(
             supports, entities=len(self.entity), negatives=self.settings.support_negatives
@@ -127,6 +162,8 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         scores = torch.empty(len(queries), len(self.entity), device=self.device)
         if len(queries) == 0:
             return scores
+        if self._adapts:
+            return self.adapter_.score(*self.columns(queries))
         batch, adapted = self._adapt_to(queries)
         vectors = encode(self.encoder, adapted, batch.query.roots)[..., 0, :]
         translations = relation_vectors(adapted["relation"], batch.query.relation)
@@ -154,6 +191,11 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         result: list[list[Explanation]] = [[] for _ in range(len(queries))]
         if len(queries) == 0:
             return result
+        if self._adapts:
+            asked = zip(
+                *(c.tolist() for c in self.columns(queries)), candidate.tolist(), strict=True
+            )
+            return [self.adapter_.reasons(*query) for query in asked]
         batch, adapted = self._adapt_to(queries)
         weights, exact = self.weights, self.settings.candidates == "exact"
         trained = len(self.entity) if self._trained is None else self._trained

@@ -17,6 +17,11 @@ __all__ = ["PRESETS", "MetaTKGRSettings"]
 class MetaTKGRSettings(FewShotSettings):
     """Settings of MetaTKGR."""
 
+    newcomers: Literal["rows", "adapted"] = "rows"
+    """What speaks for an entity that is not of the background: 'rows' (a vector from TransE on its
+    supports, adapted with the encoder by the inner loop) or 'adapted' (nothing but its links, by an
+    inner loop whose every step is learned; see ``newcomers.py``). The settings from ``layers`` to
+    ``sampler`` are of the encoder of 'rows'."""
     meta_train_known: bool = False
     """Whether TransE sees all facts of the meta-train entities, as in the paper, or their supports
     alone, which leaves them as new as the entities to come."""
@@ -47,7 +52,8 @@ class MetaTKGRSettings(FewShotSettings):
     negatives: Count = 32
     """Wrong answers for each query fact."""
     support_negatives: Sample = 8
-    """Wrong answers for each support fact; any entity, drawn by a fixed rule."""
+    """Wrong answers for each support fact; any entity, drawn by a fixed rule. 'adapted' takes the
+    same for all facts of a time."""
     own_in_support: bool = True
     """Whether an entity sees all of its support while it is fitted to it."""
     background_epochs: Amount = 0
@@ -61,19 +67,26 @@ class MetaTKGRSettings(FewShotSettings):
     epochs: Count = 50
     """Epochs of meta-training."""
     batch_size: Count = 256
-    """Tasks in a batch."""
+    """Tasks in a batch; of 'adapted', queries."""
     queries_per_task: Count = 8
     """At most so many queries of a task in a batch, drawn anew each time."""
     inner_rate: Weight = 0.01
-    """η of the inner optimisation."""
+    """η of the inner optimisation; 'adapted' learns it, of each step."""
     inner_steps: Annotated[int, Range(0, 100)] = 1
     """Gradient steps of the inner optimisation."""
+    rounds: Annotated[int, Range(1, 16)] = 2
+    """How often 'adapted' passes vectors on between entities that have no row."""
+    novel_weight: Weight = 3.0
+    """Weight of a novel answer in the outer loss of 'adapted'; that of a repeat is 1."""
     second_order: bool = True
     """Whether the outer gradient goes through the inner one."""
     outer_rate: Rate = 0.01
     """β of the outer optimisation."""
     intervals: Count = 3
     """M, the intervals of the queries' time span, near to far."""
+    near: Literal["calendar", "age"] = "calendar"
+    """What 'adapted' cuts into intervals: the calendar, or the time since an entity's last support
+    fact."""
     delta: Annotated[float, Range(above=0, below=1)] = 0.05
     """δ of the PAC-Bayes bound."""
     sigma: Rate = 1.0
@@ -126,6 +139,16 @@ _PAPER: dict[str, Any] = {
 }
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
+    "adapted": {
+        "newcomers": "adapted",
+        "inner_steps": 8,
+        "own_in_support": False,
+        "support_negatives": 128,
+        "batch_size": 300,
+        "outer_rate": 0.1,
+        "epochs": 6,
+        "patience": 2,
+    },
     "paper": _PAPER,
     "paper:WIKI": _PAPER | {"margin": 0.4, "inner_rate": 0.00005},
 }
