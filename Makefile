@@ -92,7 +92,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m studies.results_page results docs
+	$(BIN)/metatkgr reproduce --write-pages
 
 screenshots: $(VENV)/.installed-dev
 	cd tests && ../$(BIN)/python -m serving.screenshots ../docs/images

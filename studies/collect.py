@@ -1,5 +1,7 @@
 """Records of a grid into ``results/``: ``python -m studies.collect OUT/cells results``.
 
+Its registered rounds and the log of looks at meta-test come along.
+
 ``results/cells/DATASET/MODEL.json`` holds all records of a model, one line for each. A cell that is
 there already is replaced. The numbers of queries of entities are the same in all records of the
 same tasks, so a file holds them once.
@@ -14,25 +16,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.experiments.cells import Cell
+from metatkgr.errors import DataError
 from metatkgr.experiments.records import Record
-from metatkgr.experiments.results import read_records
-from metatkgr.files import read_json, write_text
+from metatkgr.experiments.results import collected, read_records, shared_counts, tasks_of
+from metatkgr.experiments.rounds import LOOKS
+from metatkgr.files import read_json, write_json, write_text
 
-__all__ = ["collect", "collected"]
-
-
-def collected(path: Path) -> list[Record]:
-    """The records of a file that :func:`collect` wrote."""
-    content = read_json(path)
-    records = content.get("records") if isinstance(content, dict) else None
-    if not isinstance(records, list):
-        raise DataError(f"{path} does not hold records: write it with python -m studies.collect")
-    try:
-        return [Record.from_json(_with_counts(record, _counts(content))) for record in records]
-    except MetaTKGRError as error:
-        raise DataError(f"{path} cannot be used: {error}") from None
+__all__ = ["collect", "keep_looks"]
 
 
 def collect(records: Iterable[Record], results: Path) -> list[Path]:
@@ -49,14 +39,14 @@ def collect(records: Iterable[Record], results: Path) -> list[Path]:
     for path, by_name in by_file.items():
         counts: dict[str, str] = {}
         if path.exists():
-            counts = dict(_counts(read_json(path)))
+            counts = dict(shared_counts(read_json(path)))
             for record in collected(path):
                 by_name.setdefault(record.cell.name.partition("/")[2], record)
         lines = []
         for _, record in sorted(by_name.items()):
             result = _needed(record)
             if "queries" in (per_entity := dict(result.get("per_entity") or {})):
-                counts[_tasks_of(record.cell)] = per_entity.pop("queries")
+                counts[tasks_of(record.cell)] = per_entity.pop("queries")
                 result["per_entity"] = per_entity
             lines.append(_line(record.to_json() | {"result": result}))
         queries = _line(dict(sorted(counts.items())))
@@ -65,26 +55,15 @@ def collect(records: Iterable[Record], results: Path) -> list[Path]:
     return sorted(by_file)
 
 
-def _counts(content: Any) -> dict[str, Any]:
-    counts = content.get("queries", {}) if isinstance(content, dict) else {}
-    return counts if isinstance(counts, dict) else {}
-
-
-def _with_counts(record: Any, counts: dict[str, Any]) -> Any:
-    """A record with the numbers of queries that it shares with others."""
-    try:
-        cell, result, packed = record["cell"], record["result"], record["result"]["per_entity"]
-    except (KeyError, TypeError):
-        return record  # it has none, or is no record: that is told where it is read
-    if not isinstance(packed, dict) or not packed or "queries" in packed:
-        return record
-    known = counts.get(_tasks_of(Cell.from_json(cell)))
-    return record | {"result": result | {"per_entity": packed | {"queries": known}}}
-
-
-def _tasks_of(cell: Cell) -> str:
-    """What an entity's number of queries depends on."""
-    return f"{cell.visibility}/{cell.test_shots}"
+def keep_looks(out: Path, results: Path) -> None:
+    """The rounds and the log of a grid's folder, added to those of ``results``."""
+    for path in sorted((out / "rounds").glob("*.json")):
+        write_json(results / "rounds" / path.name, read_json(path))
+    if (out / LOOKS).exists():
+        kept = results / LOOKS
+        lines = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
+        new = (out / LOOKS).read_text(encoding="utf-8").splitlines()
+        write_text(kept, "".join(f"{line}\n" for line in dict.fromkeys(lines + new)))
 
 
 def _needed(record: Record) -> dict[str, Any]:
@@ -107,3 +86,4 @@ def _line(value: Any) -> str:
 if __name__ == "__main__":
     for made in collect(read_records(Path(sys.argv[1])), Path(sys.argv[2])):
         print(made)
+    keep_looks(Path(sys.argv[1]).parent, Path(sys.argv[2]))

@@ -22,7 +22,7 @@ from metatkgr.evaluation.filters import FILTERS
 from metatkgr.experiments.cell_run import Loaded, run_cell
 from metatkgr.experiments.cells import RULES, Cell
 from metatkgr.experiments.published import METRICS
-from metatkgr.experiments.records import SCALE, Record, unpack
+from metatkgr.experiments.records import Record, entity_sums
 from metatkgr.experiments.significance import compare
 from metatkgr.files import check_file, read_json, write_json
 
@@ -167,17 +167,10 @@ def _differences(shots: int, of_model: Mapping[str, Sequence[Run]]) -> list[str]
 
 
 def _difference(runs: Sequence[Run], rule: Run, filter: str) -> str:
-    size = unpack(runs[0]["per_entity"]["queries"]).astype(np.float64)
-    comparison = compare(
-        {run["seed"]: _sums(run, filter, size) for run in runs},
-        {run["seed"]: _sums(rule, filter, size) for run in runs},
-        size,
-    )
+    kept = {run["seed"]: sums[0] for run in runs if (sums := entity_sums(run, filter))}
+    of_rule = entity_sums(rule, filter)
+    assert of_rule is not None
+    comparison = compare(kept, dict.fromkeys(kept, of_rule[0]), of_rule[1])
     assert comparison is not None  # every run has a seed
     difference, low, high, _ = comparison
     return f"{_short(difference, '+')} ({_short(low, '+')} to {_short(high, '+')})"
-
-
-def _sums(run: Run, filter: str, size: FloatArray) -> FloatArray:
-    sums: FloatArray = unpack(run["per_entity"][filter]) / SCALE * size
-    return sums

@@ -15,7 +15,6 @@ from metatkgr.experiments.results import EVIDENCE, Results, read_records
 from metatkgr.experiments.runner import work_through
 from metatkgr.experiments.sections.ablations import ablation_average, evidence_ablation_table
 from metatkgr.experiments.sections.findings import evidence_findings
-from metatkgr.experiments.significance import comparisons
 from metatkgr.experiments.suite import EXPERIMENTS, Choice, cells_for, quick_choice, settings_of
 from metatkgr.models import create
 
@@ -75,7 +74,7 @@ def test_ablations_have_a_table_of_their_own_and_stand_in_no_other(
     ]  # fmt: skip
     assert "; " not in lines[2]
     assert all("; " in line and " to " in line for line in lines[3:])
-    assert "`epochs=0`" not in page.partition("## 3-shot")[2].partition("## Ablations")[0]
+    assert "`epochs=0`" not in page.partition("## 3-shot")[2].partition("## What each")[0]
     assert "`epochs=0` instead of the whole of `evidence` changes the MRR by" in page
     assert "Ablations of" not in results_page(Results([o for o in outcomes if not o.row.variant]))
 
@@ -91,12 +90,13 @@ def test_the_table_says_what_a_part_is_worth(outcomes: list[Record]) -> None:
 
     mrr = {None: 0.5, "support_share=0": 0.4, "epochs=0": 0.55}
     own = [changed(o, mrr[o.row.variant]) for o in outcomes if o.row.model == "evidence"]
-    found = comparisons(own, EVIDENCE, shots=(3,), ablations=True)
+    found = Results(own).against_ablations(EVIDENCE)
     assert {c.other.variant for c in found} == set(CHANGED)
     said = evidence_findings(Results(own), found)
-    assert "-0.100 on" in said[0]
-    assert "+0.050 on" in said[1]
-    assert said[2].startswith("Of 2 comparisons of `evidence` with an ablation of it, ")
+    assert said[0].startswith("Of 2 comparisons of `evidence` with an ablation of it, ")
+    told = [line for line in results_page(Results(own)).splitlines() if "instead of" in line]
+    assert "-0.100 on" in told[0]
+    assert "+0.050 on" in told[1]
     # With sums of entities the difference is theirs, with its interval and star.
     (least,) = (c for c in found if c.other.variant == CHANGED[0])
     worse = replace(least, difference=0.1, low=0.08, high=0.12, corrected=0.01)
@@ -105,11 +105,11 @@ def test_the_table_says_what_a_part_is_worth(outcomes: list[Record]) -> None:
     assert "; +0.050 |" in lines
     # More than one K: the mean over all cells is told too.
     both = [*own, *(replace(o, cell=replace(o.cell, shots=1, test_shots="1")) for o in own)]
-    assert evidence_findings(Results(both), found)[3] == (
+    assert evidence_findings(Results(both), found)[1] == (
         "In the mean over 2 cells (datasets and K), 1 of 2 ablations of `evidence` lower the MRR; "
         "they change it by -0.1000 (`support_share=0`) to +0.0500 (`epochs=0`)."
     )
-    assert len(said) == 3
+    assert len(said) == 1
 
 
 def test_ablations_of_metatkgr_are_averaged_over_the_cells_and_seeds_that_all_have(

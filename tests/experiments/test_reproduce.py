@@ -41,7 +41,7 @@ def test_the_whole_pipeline_runs_quickly_and_is_not_run_twice(run: Run, tmp_path
     assert len(cells) == 23
     assert not list((tmp_path / "work").rglob("*.safetensors"))
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
-    for heading in ("3-shot", "Cross-shot", "Significance", "Ablations", "Datasets", "Figures"):
+    for heading in ("3-shot", "Cross-shot", "Who is better", "Ablations", "Datasets", "Figures"):
         assert f"## {heading}" in page
     assert "Visibility `frozen`" in page
     for name in ("over-time-world", "ablations", "training-time-world", "bound"):

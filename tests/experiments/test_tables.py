@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from metatkgr.errors import DataError
 from metatkgr.evaluation.statistics import bootstrap_interval
-from metatkgr.experiments.cells import Cell
+from metatkgr.experiments.cells import Cell, Row
 from metatkgr.experiments.published import CROSS_SHOT, PUBLISHED
-from metatkgr.experiments.records import Record, pack, unpack
+from metatkgr.experiments.records import Record, entity_sums, pack, unpack
 from metatkgr.experiments.report import to_html
 from metatkgr.experiments.results import Results, best_baselines, read_records
 from metatkgr.experiments.runner import work_through
 from metatkgr.experiments.sections.findings import bound_findings, leader_findings
 from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, main_table, mark
-from metatkgr.experiments.significance import compare, holm
+from metatkgr.experiments.significance import RESAMPLES, Comparison, compare, holm
 
 
 @given(st.lists(st.integers(0, 2**31 - 1)))
@@ -50,6 +50,52 @@ def test_a_comparison_agrees_with_the_bootstrap_of_one_ranking() -> None:
     assert difference == pytest.approx((one - other).sum() / size.sum())
     assert (low, high) == pytest.approx(bootstrap_interval(one - other, size), abs=0.005)
     assert p < 1e-5
+
+
+@pytest.mark.parametrize("parts", [None, 10_000])
+def test_sums_of_entities_add_up_to_the_mrr_that_is_told(parts: int | None) -> None:
+    """Old records keep them in 1/250: text and table differed in the third digit."""
+    generator = np.random.default_rng(1)
+    size, means = generator.integers(1, 9, 70), generator.random(70)
+    mrr = float((size * means).sum() / size.sum())
+    packed = {"queries": pack(size), "static": pack(np.rint((parts or 250) * means))}
+    packed |= {"parts": parts} if parts else {}
+    kept = entity_sums(
+        {"per_entity": packed, "metrics": {"static": {"all": {"mrr": mrr}}}}, "static"
+    )
+    assert kept is not None
+    assert kept[0].sum() / kept[1].sum() == pytest.approx(mrr, abs=1e-14)
+    assert np.abs(kept[0] / size - means).max() < 1 / (parts or 250)
+
+
+def test_drawn_entities_and_seeds_are_those_of_the_plain_bootstrap() -> None:
+    """Literally: draw entities, draw seeds, scale the seeds' deviation up; row by row."""
+    generator = np.random.default_rng(5)
+    size = generator.integers(1, 9, 40).astype(float)
+    one = {seed: generator.random(40) * size for seed in range(3)}
+    other = {seed: one[seed] - generator.random(40) * size * 0.1 for seed in range(3)}
+    numbers = compare(one, other, size)
+    assert numbers is not None
+    entities, seeds = np.random.default_rng(0), np.random.default_rng(1)
+    which = seeds.integers(0, 3, (RESAMPLES, 3))
+    drawn = []
+    for draw in range(RESAMPLES):
+        rows = entities.integers(0, 40, 40)
+        by_seed = [(one[s] - other[s])[rows].sum() / size[rows].sum() for s in range(3)]
+        mean = sum(by_seed) / 3
+        away = sum(by_seed[s] for s in which[draw]) / 3 - mean
+        drawn.append(mean + (3 / 2) ** 0.5 * away)
+    assert numbers[1:3] == pytest.approx(np.percentile(drawn, [2.5, 97.5]), abs=1e-12)
+
+
+def test_margins_and_power_follow_from_the_spread() -> None:
+    same = Comparison("x", 3, Row("a"), Row("b"), 0.001, -0.003, 0.005, 0.002)
+    # Two one-sided tests at 5 %: within ±margin if both ends of the 90 % interval are.
+    assert same.equivalence == pytest.approx(0.001 + 1.6449 * 0.002)
+    assert same.p == pytest.approx(0.617, abs=0.001)
+    generator = np.random.default_rng(0)
+    found = np.abs(generator.normal(same.detectable, 0.002, 20_000)) > 1.96 * 0.002
+    assert found.mean() == pytest.approx(0.8, abs=0.01)
 
 
 def test_equal_models_do_not_differ_and_seeds_are_paired() -> None:

@@ -13,8 +13,8 @@ from fuzz.fuzzing import fuzzer, scratch
 from fuzz.mutation import damage_bytes, damage_value
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record, pack
-from metatkgr.experiments.results import best_baselines
-from studies.collect import collect, collected
+from metatkgr.experiments.results import best_baselines, collected
+from studies.collect import collect
 
 
 @cache

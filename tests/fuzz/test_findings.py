@@ -20,7 +20,7 @@ from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError, nearest
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record
-from metatkgr.experiments.results import best_baselines, read_records
+from metatkgr.experiments.results import best_baselines, collected, read_records
 from metatkgr.files import read_json, read_toml
 from metatkgr.forecasting.calibration import Calibration, Scored
 from metatkgr.forecasting.store import FactStore, StoreError
@@ -29,7 +29,7 @@ from metatkgr.serving.limits import Limits
 from metatkgr.training.checkpoint import check_fit, check_optimiser, read_tensors, write_tensors
 from metatkgr.training.runs import load_config
 from metatkgr.training.tuned import tuned_settings
-from studies.collect import collect, collected
+from studies.collect import collect
 
 
 @pytest.mark.parametrize("value", [[], {}, None, True, 2.5, math.nan, math.inf, 10**400, "inf"])

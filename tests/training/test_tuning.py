@@ -17,6 +17,7 @@ import pytest
 import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
+from metatkgr.experiments.results import Results
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training import study, tuning
 from metatkgr.training.study import Search, is_range, open_study, search_space
@@ -28,7 +29,6 @@ from metatkgr.training.tuned import (
     tuned_settings,
 )
 from metatkgr.training.tuning import tune
-from studies.results_page import read_searches
 
 RESULTS = Path(__file__).parents[2] / "results"
 SMALL = {"epochs": 6, "dimension": 8, "validate_every": 1}
@@ -242,7 +242,7 @@ def test_the_packages_tuned_settings_are_settings() -> None:
             mt.create(name, settings)
     learned = {name for name, model in mt.available().items() if issubclass(model, TrainableModel)}
     assert set(kept) == learned
-    found = {(s["model"], s["dataset"]): s for s in read_searches(RESULTS)}
+    found = {(s["model"], s["dataset"]): s for s in Results([], folder=RESULTS).kept("tuning")}
     assert {(name, dataset) for name in kept for dataset in kept[name]} == set(found)
     for (name, dataset), search_ in found.items():
         complete = [t for t in search_["all"] if t["state"] == "complete"]

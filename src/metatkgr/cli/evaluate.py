@@ -117,6 +117,7 @@ def evaluate(
 
     `metatkgr evaluate YAGO --model recurrency --protocol extrapolation --shares 0.7,0.15`
     """
+    from metatkgr.data.sources import refuse_test_graph
     from metatkgr.evaluation.evaluator import evaluation_report
     from metatkgr.training.opening import open_model
 
@@ -134,6 +135,7 @@ def evaluate(
         **reading.options(console),
     )
     loaded = time.perf_counter() - begin
+    refuse_test_graph(opened.facts.name, "looked at outside a registered round (reproduce --claim)")
     tasks = None
     if protocol != "few-shot":
         few_shot = {"--shots": shots, "--visibility": visibility, "--calibration": calibration}

@@ -68,6 +68,26 @@ def reproduce(
         bool,
         typer.Option("--quick", help="The whole pipeline on the simulated world, tiny trainings."),
     ] = False,
+    claim: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Register these cells as a round before they are run, with what is expected of "
+            "them. Needed where other than the package's default settings meet the meta-test of a "
+            "published dataset or a test graph.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="In a checkout: make README's table and docs/results anew from results/, and fail "
+            "where a number, star or sentence differs, or a row has become stale unmarked.",
+        ),
+    ] = False,
+    write_pages: Annotated[
+        bool, typer.Option("--write-pages", help="In a checkout: write them, and the figures.")
+    ] = False,
     list_: Annotated[
         bool, typer.Option("--list", help="Only list the cells and which are done.")
     ] = False,
@@ -101,6 +121,9 @@ def reproduce(
     from metatkgr.training.opening import choose_device
 
     console = console_for(json_out)
+    if check or write_pages:
+        _pages(console, write=write_pages)
+        return
     choice = Choice(
         datasets=tuple(_split(datasets)) or DATASETS,
         models=tuple(_split(models)) or None,
@@ -117,6 +140,7 @@ def reproduce(
     where = device if cluster else choose_device(device)
     limits = Limits.of(limit_seconds, stop_seconds)
     cells = cells_for(names, _with_best(choice, out))
+    _register(console, out, claim, cells)
     if list_:
         _list_cells(console, out, cells, json_out)
         return
@@ -136,6 +160,7 @@ def reproduce(
     more = cells_for(names, _with_best(choice, out))
     if {cell.name for cell in more} - {cell.name for cell in cells} and limits.may_begin:
         cells = more
+        _register(console, out, claim, cells)
         compute(cells)
     _print_finished(console, out, cells, json_out)
     failed = failures(out, cells)
@@ -148,6 +173,41 @@ def reproduce(
             say(f"wrote {path}")
     if failed:
         raise typer.Exit(1)
+
+
+def _pages(console: Any, *, write: bool) -> None:
+    from metatkgr.errors import DataError
+    from metatkgr.experiments import pages
+    from metatkgr.experiments.results import Results
+    from metatkgr.experiments.rounds import changed_settings
+
+    root = Path()
+    if not (root / "results" / "cells").is_dir() or not (root / "README.md").is_file():
+        raise DataError("there is no results/cells and README.md here: run it in a checkout")
+    if write:
+        for path in pages.write_pages(root):
+            console.print(f"wrote {path}", soft_wrap=True)
+        return
+    results = Results.of_repository(root / "results")
+    found = pages.differences(root, results)
+    for line in found:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    stale = sum(bool(changed_settings(record)) for record in results.records)
+    unknown = sum(not record.commit for record in results.records)
+    console.print(
+        f"{len(results.records):,} records ({stale} stale, marked †; {unknown} without a commit); "
+        + (f"{len(found)} lines differ: metatkgr reproduce --write-pages" if found else "all agree")
+    )
+    if found:
+        raise typer.Exit(1)
+
+
+def _register(console: Any, out: Path, claim: str | None, cells: list[Any]) -> None:
+    from metatkgr.experiments.cell_run import commit
+    from metatkgr.experiments.rounds import register
+
+    if claim is not None and (path := register(out, claim, cells, commit())):
+        console.print(f"registered {path}", soft_wrap=True)
 
 
 def _split(texts: list[str] | None) -> list[str]:

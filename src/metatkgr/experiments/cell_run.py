@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -22,18 +23,16 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.experiments.cells import ABLATIONS, RULES, Cell
-from metatkgr.experiments.records import SCALE, Record, pack
-from metatkgr.experiments.suite import settings_of
+from metatkgr.experiments.records import PARTS, Record, pack
+from metatkgr.experiments.rounds import model_of
 from metatkgr.files import write_json
 from metatkgr.forecasting.calibrating import calibration_report
-from metatkgr.models import Model
 from metatkgr.models.trainable import WHOLE, TrainableModel
 from metatkgr.training.loop import train
 from metatkgr.training.opening import choose_precision
-from metatkgr.training.tuned import create_for
 from metatkgr.version import __version__
 
-__all__ = ["Loaded", "hardware", "run_cell", "versions"]
+__all__ = ["Loaded", "commit", "hardware", "run_cell", "versions"]
 
 CURVE_POINTS = 60
 """Epochs of a phase that a record keeps, evenly spread; those with a validation come first."""
@@ -81,7 +80,7 @@ def run_cell(
         progress: called after each epoch, once its checkpoint is written; may raise to stop.
     """
     loaded = loaded or Loaded()
-    model = _create(cell, loaded, device)
+    model = model_of(cell, loaded.facts(cell.dataset).name, device)
     training: dict[str, Any] = {}
     if isinstance(model, TrainableModel):
         training = _trained(model, cell, loaded, work, stages, progress)
@@ -93,13 +92,14 @@ def run_cell(
         result["calibration"] = _rounded(report)
     shutil.rmtree(work, ignore_errors=True)
     return Record(
-        cell, result, training, dataclasses.asdict(model.settings), versions(), hardware(device)
+        cell,
+        result,
+        training,
+        dataclasses.asdict(model.settings),
+        versions(),
+        hardware(device),
+        commit(),
     )
-
-
-def _create(cell: Cell, loaded: Loaded, device: str) -> Model[Any]:
-    dataset = loaded.facts(cell.dataset).name
-    return create_for(dataset, cell.model, settings_of(cell), preset=cell.preset, device=device)
 
 
 def _trained(
@@ -253,12 +253,12 @@ def _result(cell: Cell, evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _per_entity(evaluation: Evaluation) -> dict[str, str]:
+def _per_entity(evaluation: Evaluation) -> dict[str, Any]:
     """For each entity, in the order of their ids: queries, and MRR under each filter; packed."""
     _, group = np.unique(evaluation.entity, return_inverse=True)
     size = np.bincount(group)
-    return {"queries": pack(size)} | {
-        name: pack(np.rint(SCALE * np.bincount(group, weights=1.0 / ranks) / size))
+    return {"parts": PARTS, "queries": pack(size)} | {
+        name: pack(np.rint(PARTS * np.bincount(group, weights=1.0 / ranks) / size))
         for name, ranks in evaluation.ranks.items()
     }
 
@@ -301,6 +301,24 @@ def versions() -> dict[str, str]:
         "torch": str(torch.__version__),
         "numpy": np.__version__,
     }
+
+
+@cache
+def commit() -> str:
+    """The commit of this code, a plus sign behind it where it was changed since; '' if unknown."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return ""  # installed, not a checkout
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", "src", "constraints.txt")
+        return git("rev-parse", "--short=12", "HEAD") + "+" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 @cache

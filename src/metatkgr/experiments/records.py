@@ -23,18 +23,20 @@ from metatkgr.experiments.published import METRICS
 from metatkgr.files import read_json, write_text
 
 __all__ = [
-    "SCALE",
+    "PARTS",
     "FloatArray",
     "Record",
     "check_result",
+    "entity_sums",
     "pack",
     "unpack",
 ]
 
 FloatArray = npt.NDArray[np.float64]
-SCALE = 250
-"""An entity's mean reciprocal rank is kept in so many parts of 1: one byte. Rounding moves the mean
-over thousands of entities by less than 0.0001."""
+PARTS = 10_000
+"""An entity's mean reciprocal rank is kept in so many parts of 1: two bytes."""
+_OLD_PARTS = 250
+"""Of records that do not say how many parts."""
 
 _ECE = {"ece": (float,)}
 _RESULT: dict[str, Any] = {
@@ -73,6 +75,9 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     """What computed."""
     hardware: str = ""
+    commit: str = ""
+    """The code that computed, a plus sign behind it where files had been changed since. Before
+    records told it: 'kept in COMMIT', by which the record came into the repository."""
 
     @property
     def dataset(self) -> str:
@@ -91,11 +96,7 @@ class Record:
 
     def per_entity(self, filter: str = "static") -> tuple[FloatArray, FloatArray] | None:
         """(n,) sums of reciprocal ranks and numbers of queries of the entities, if kept."""
-        packed = self.result.get("per_entity")
-        if not packed:
-            return None
-        size = unpack(packed["queries"]).astype(np.float64)
-        return unpack(packed[filter]) / SCALE * size, size
+        return entity_sums(self.result, filter)
 
     def to_json(self) -> dict[str, Any]:
         """As a dictionary of JSON's types."""
@@ -104,6 +105,7 @@ class Record:
             "settings": self.settings,
             "versions": self.versions,
             "hardware": self.hardware,
+            "commit": self.commit,
             "training": self.training or None,
             "result": self.result,
         }
@@ -126,6 +128,7 @@ class Record:
             settings=dict(content.get("settings") or {}),
             versions=dict(content.get("versions") or {}),
             hardware=str(content.get("hardware", "")),
+            commit=str(content.get("commit", "")),
         )
 
     @classmethod
@@ -144,6 +147,26 @@ class Record:
         inner = [f'  "{key}": {dump(value)}' for key, value in self.result.items()]
         parts.append(' "result": {\n' + ",\n".join(inner) + "\n }")
         write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def entity_sums(result: Mapping[str, Any], filter: str) -> tuple[FloatArray, FloatArray] | None:
+    """(n,) sums of reciprocal ranks and numbers of queries of the entities, if a result has them.
+
+    What rounding to parts has moved is spread over all queries: the sums add up to the MRR that
+    tables tell.
+    """
+    packed = result.get("per_entity")
+    if not packed:
+        return None
+    size, mrr = (
+        unpack(packed["queries"]).astype(np.float64),
+        result["metrics"][filter]["all"]["mrr"],
+    )
+    if mrr is None or not size.sum():
+        return None
+    sums = unpack(packed[filter]) / packed.get("parts", _OLD_PARTS) * size
+    away = mrr * size.sum() - sums.sum()
+    return sums + away * size / size.sum(), size
 
 
 def pack(values: npt.ArrayLike) -> str:
@@ -181,8 +204,10 @@ def check_result(result: Any) -> None:
         if values["mrr"] is not None:  # else the subset is empty
             _check(values, dict.fromkeys(METRICS, float), key)
     if packed := result.get("per_entity"):
-        sizes = {len(unpack(text)) for text in packed.values()}
+        sizes = {len(unpack(packed[key])) for key in (*FILTERS, "queries")}
         _need(len(sizes) == 1, "the columns of result.per_entity differ in length")
+        parts = packed.get("parts", _OLD_PARTS)
+        _need(type(parts) is int and parts > 0, "result.per_entity.parts is no number above 0")
 
 
 def _check(value: Any, shape: Any, name: str) -> None:

@@ -5,28 +5,27 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from metatkgr.data.sources import load
 from metatkgr.data.statistics import DatasetStatistics
 from metatkgr.experiments.dataset_figures import plot_dataset, save_figure
 from metatkgr.experiments.results import Results
-from metatkgr.experiments.sections import Write, drawings, page_lines
+from metatkgr.experiments.sections import drawings, page_lines
 from metatkgr.files import write_json, write_text
 
-__all__ = ["results_page", "to_html", "write_dataset", "write_figures", "write_report"]
+__all__ = ["WORDS", "results_page", "to_html", "write_dataset", "write_figures", "write_report"]
 
 _ORIGIN = """\
 Made by `metatkgr reproduce` from the cells in this folder. Cells of tiny trainings (`--quick`) show
 that everything runs; their numbers mean nothing."""
-_INTRODUCTION = """\
-Split: meta-test; weights selected on meta-validation. Cells: MRR / H@1 / H@3 / H@10, where nothing
-else is said. Learned models: means (± standard deviations) over seeds. The rules have no
-randomness: one run of each; intervals (95 %) by bootstrap over entities. In brackets behind our
-number: the published one of the same model, and ▲ ours is higher by more than the published
+WORDS = """\
+Split: meta-test. Cells: MRR / H@1 / H@3 / H@10, where nothing else is said; learned models: means
+(± standard deviations) over seeds; rules have no randomness, one run of each. In brackets behind
+our number: the published one of the same model, and ▲ ours is higher by more than the published
 standard deviation, = within it, ▼ lower by more. Bold: above the published MetaTKGR. An en dash: no
-run yet."""
+run yet. †: settings of the row have changed since it was run."""
 
 _CSS = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:1200px;margin:2rem auto;padding:0 1rem;color:#111}
@@ -41,18 +40,10 @@ pre{padding:.7rem;overflow-x:auto}
 """
 
 
-def results_page(
-    results: Results, *, origin: str = _ORIGIN, further: Mapping[int, Write] | None = None
-) -> str:
-    """The page in Markdown.
-
-    Args:
-        results: what it is made from.
-        origin: sentences that say so.
-        further: sections besides those that are registered, by their places.
-    """
-    lines = ["# Results", "", *origin.splitlines(), "", *_INTRODUCTION.splitlines()]
-    return "\n".join(lines + page_lines(results, further)) + "\n"
+def results_page(results: Results) -> str:
+    """All sections as one page in Markdown."""
+    lines = ["# Results", "", *_ORIGIN.splitlines(), "", *WORDS.splitlines()]
+    return "\n".join(lines + page_lines(results)) + "\n"
 
 
 def write_report(folder: Path, *, datasets: Iterable[str] = ()) -> list[Path]:

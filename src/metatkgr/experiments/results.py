@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from metatkgr.errors import DataError
-from metatkgr.experiments.cells import BASELINES, Row, row_order
+from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.experiments.cells import BASELINES, RULES, Cell, Row, row_order
 from metatkgr.experiments.records import FloatArray, Record
-from metatkgr.experiments.significance import Comparison, comparisons
+from metatkgr.experiments.significance import Comparison, Draws, comparisons
 from metatkgr.experiments.suite import DATASETS
 from metatkgr.files import read_json
 
@@ -26,9 +26,12 @@ __all__ = [
     "METATKGR",
     "Results",
     "best_baselines",
+    "collected",
     "in_papers_order",
     "read_records",
     "read_statistics",
+    "shared_counts",
+    "tasks_of",
     "values_of",
 ]
 
@@ -41,12 +44,17 @@ class Results:
     Args:
         records: of the runs, in any order; a seed counts once.
         statistics: of datasets, as ``metatkgr data stats --json`` writes them.
+        folder: ``results/`` of the repository, with what else is told on its pages.
     """
 
     def __init__(
-        self, records: Iterable[Record], *, statistics: Sequence[dict[str, Any]] = ()
+        self,
+        records: Iterable[Record],
+        *,
+        statistics: Sequence[dict[str, Any]] = (),
+        folder: Path | None = None,
     ) -> None:
-        self.records, self.statistics = list(records), statistics
+        self.records, self.statistics, self.folder = list(records), statistics, folder
         self._runs: dict[tuple[Any, ...], dict[int, Record]] = defaultdict(dict)
         for record in self.records:
             self._runs[_conditions(record)][record.cell.seed] = record
@@ -60,6 +68,22 @@ class Results:
         if not records:
             raise DataError(f"there is no result in {folder}")
         return cls(records, statistics=read_statistics(folder))
+
+    @classmethod
+    def of_repository(cls, folder: Path) -> Results:
+        """All that lies in ``results/``: files of many records each, and studies beside them."""
+        paths = sorted((folder / "cells").rglob("*.json"))
+        records = [record for path in paths for record in collected(path)]
+        return cls(records, statistics=read_statistics(folder), folder=folder)
+
+    def kept(self, below: str, *keys: str) -> list[dict[str, Any]]:
+        """The objects, with these keys at least, in the files of a folder of the repository."""
+        paths = sorted((self.folder / below).glob("*.json")) if self.folder else []
+        contents = {path: read_json(path) for path in paths}
+        for path, content in contents.items():
+            if not isinstance(content, dict) or not content.keys() >= set(keys):
+                raise DataError(f"{path} is no object with {', '.join(keys)}")
+        return list(contents.values())
 
     @cached_property
     def shots(self) -> list[int]:
@@ -110,15 +134,66 @@ class Results:
         return sorted(wanted, key=row_order)
 
     @cached_property
-    def against_others(self) -> list[Comparison]:
-        """MetaTKGR compared with every other model."""
-        return comparisons(self.records, METATKGR, shots=self.shots)
+    def draws(self) -> dict[tuple[str, int], Draws]:
+        """Runs that are tested as they are trained, with entities drawn, by dataset and K."""
+        groups: dict[tuple[str, int], list[Record]] = {}
+        for dataset in self.datasets:
+            for record in self.records:
+                if record.dataset == dataset and record.cell.is_plain_test:
+                    groups.setdefault((dataset, record.cell.shots), []).append(record)
+        made = {key: Draws(groups[key]) for key in sorted(groups, key=self._column)}
+        return {key: drawn for key, drawn in made.items() if drawn.rows}
+
+    def _column(self, key: tuple[str, int]) -> tuple[int, int]:
+        return self.datasets.index(key[0]), key[1]
+
+    @cached_property
+    def best(self) -> Row | None:
+        """The row with the highest mean of all MRRs, of those that have all."""
+        means = {
+            row: np.mean([np.mean(list(drawn.mrr[row].values())) for drawn in self.draws.values()])
+            for row in set.intersection(*(set(drawn.rows) for drawn in self.draws.values()))
+            if not row.variant
+        } if self.draws else {}  # fmt: skip
+        return max(means, key=lambda row: means[row]) if means else None
+
+    @cached_property
+    def against_best(self) -> list[Comparison]:
+        """The best row compared with every other; no ablations."""
+        best = self.best
+        return comparisons(
+            self.draws,
+            lambda drawn: (
+                [(best, row) for row in drawn.rows if row != best and not row.variant]
+                if best
+                else []
+            ),
+        )
+
+    @cached_property
+    def against_rules(self) -> list[Comparison]:
+        """Every learned row compared with the rule that is best on this dataset and K."""
+
+        def pairs(drawn: Draws) -> list[tuple[Row, Row]]:
+            rules = [row for row in drawn.rows if row.model in RULES]
+            if not rules:
+                return []
+            best = max(rules, key=lambda row: max(drawn.mrr[row].values()))
+            return [(row, best) for row in drawn.rows if row.model not in RULES and not row.variant]
+
+        return comparisons(self.draws, pairs)
 
     def against_ablations(self, full: Row) -> list[Comparison]:
         """A model compared with its own ablations."""
         if full not in self._ablated:
-            own = [record for record in self.records if record.row.model == full.model]
-            self._ablated[full] = comparisons(own, full, shots=self.shots, ablations=True)
+            self._ablated[full] = comparisons(
+                self.draws,
+                lambda drawn: [
+                    (full, row)
+                    for row in drawn.rows
+                    if full in drawn.mrr and row.model == full.model and row.variant
+                ],
+            )
         return self._ablated[full]
 
 
@@ -140,6 +215,42 @@ def read_records(folder: Path) -> list[Record]:
     """Every record below a folder of cells, in the order of names."""
     paths = [path for path in sorted(folder.rglob("*.json")) if not path.name.startswith(".")]
     return [Record.read(path) for path in paths]
+
+
+def collected(path: Path) -> list[Record]:
+    """The records of a file that ``studies.collect`` wrote."""
+    content = read_json(path)
+    records = content.get("records") if isinstance(content, dict) else None
+    if not isinstance(records, list):
+        raise DataError(f"{path} does not hold records: write it with python -m studies.collect")
+    try:
+        counts = shared_counts(content)
+        return [Record.from_json(_with_counts(record, counts)) for record in records]
+    except MetaTKGRError as error:
+        raise DataError(f"{path} cannot be used: {error}") from None
+
+
+def shared_counts(content: Any) -> dict[str, Any]:
+    """The numbers of queries of entities, which a file of records holds once."""
+    counts = content.get("queries", {}) if isinstance(content, dict) else {}
+    return counts if isinstance(counts, dict) else {}
+
+
+def _with_counts(record: Any, counts: dict[str, Any]) -> Any:
+    """A record with the numbers of queries that it shares with others."""
+    try:
+        cell, result, packed = record["cell"], record["result"], record["result"]["per_entity"]
+    except (KeyError, TypeError):
+        return record  # it has none, or is no record: that is told where it is read
+    if not isinstance(packed, dict) or not packed or "queries" in packed:
+        return record
+    known = counts.get(tasks_of(Cell.from_json(cell)))
+    return record | {"result": result | {"per_entity": packed | {"queries": known}}}
+
+
+def tasks_of(cell: Cell) -> str:
+    """What an entity's number of queries depends on."""
+    return f"{cell.visibility}/{cell.test_shots}"
 
 
 def read_statistics(folder: Path) -> list[dict[str, Any]]:

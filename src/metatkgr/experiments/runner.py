@@ -10,6 +10,8 @@ gone on with from its checkpoint by another.
 ``work/D/NAME/``         its training so far: checkpoint and trace; removed when it is done
 ``stages/``              first stages that several cells share, each trained once
 ``failed/D/NAME.txt``    why a cell failed; the next start tries it again
+``rounds/``              what was registered before it was run (see ``rounds``)
+``looks.jsonl``          which cells were shown meta-test, when, by which commit
 ``cluster.log``          what each worker of a cluster has done
 =======================  =====================================================================
 """
@@ -31,6 +33,7 @@ import torch
 from metatkgr.experiments.cell_run import Loaded, run_cell
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.leases import STALE_SECONDS, Lease
+from metatkgr.experiments.rounds import log_look, refuse_unregistered
 from metatkgr.files import write_text
 from metatkgr.training.cluster import connected, crew
 
@@ -119,7 +122,8 @@ def run_grid(
 ) -> None:
     """Work through the cells with some processes, of this machine or of a cluster.
 
-    What failed before is tried again; what is being tried by others may fail anew.
+    What failed before is tried again; what is being tried by others may fail anew. Meta-test of the
+    published datasets is shown to registered cells only (see ``rounds``).
 
     Args:
         out: the folder; every node of a cluster sees it under this path.
@@ -132,6 +136,7 @@ def run_grid(
         say: is told what was done.
     """
     out, cells = out.absolute(), list(cells)
+    refuse_unregistered(out, [cell for cell in cells if not record_path(out, cell).exists()])
     for cell in cells:
         _failure_path(out, cell).unlink(missing_ok=True)
     left = [cell for cell in cells if not is_over(out, cell)]
@@ -204,6 +209,7 @@ def _run_leased(
     if lease.lost:
         return
     record.write(record_path(out, cell))
+    log_look(out, record)
     metrics = record.result["metrics"]["static"]["all"]
     say(
         f"done    {cell.name}: MRR {metrics['mrr']:.4f}, H@10 {metrics['hits@10']:.4f} "

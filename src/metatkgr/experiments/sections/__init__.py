@@ -2,7 +2,7 @@
 
 A file in this folder is found and imported. It decorates a function of the results:
 
-    @section("calibration", place=90)
+    @section("calibration", place=90, page="tables")
     def calibration(results: Results) -> list[str]:
         '''Lines of Markdown that begin with an empty one and a heading; none: no such section.'''
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeVar
@@ -29,7 +29,16 @@ from metatkgr.experiments.results import Results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "Write", "drawings", "figure", "page_lines", "register_all", "section"]
+__all__ = [
+    "FIRST",
+    "Drawing",
+    "Write",
+    "drawings",
+    "figure",
+    "page_lines",
+    "register_all",
+    "section",
+]
 
 
 @dataclass(frozen=True)
@@ -42,19 +51,21 @@ class Drawing:
     draw: Callable[[], Figure]
 
 
+FIRST = "results"
+"""The page that a person reads; others hold details."""
 Write = Callable[[Results], list[str]]
 Draw = Callable[[Results], Iterable[Drawing]]
 WriteT = TypeVar("WriteT", bound=Write)
 DrawT = TypeVar("DrawT", bound=Draw)
-_SECTIONS: dict[str, tuple[int, Write]] = {}
+_SECTIONS: dict[str, tuple[int, Write, str]] = {}
 _FIGURES: dict[str, tuple[int, Draw]] = {}
 
 
-def section(name: str, *, place: int) -> Callable[[WriteT], WriteT]:
-    """Decorator: make a section known; those of lower places come first on the page."""
+def section(name: str, *, place: int, page: str = FIRST) -> Callable[[WriteT], WriteT]:
+    """Decorator: make a section known; those of lower places come first on their page."""
 
     def keep(write: WriteT) -> WriteT:
-        _SECTIONS[name] = (place, write)
+        _SECTIONS[name] = (place, write, page)
         return write
 
     return keep
@@ -78,10 +89,10 @@ def register_all() -> None:
         offered.load()
 
 
-def page_lines(results: Results, further: Mapping[int, Write] | None = None) -> list[str]:
-    """The lines of all sections, and of further ones by their places."""
+def page_lines(results: Results, page: str | None = None) -> list[str]:
+    """The lines of the sections of one page; None: of all pages, as one."""
     register_all()
-    known = [*_SECTIONS.values(), *(further or {}).items()]
+    known = [(place, write) for place, write, own in _SECTIONS.values() if page in (None, own)]
     ordered = sorted(known, key=lambda placed: placed[0])
     return [line for _, write in ordered for line in write(results)]
 

@@ -55,7 +55,7 @@ def ablation_rows(results: Results, full: Row = METATKGR) -> list[tuple[str, Row
     return named
 
 
-@section("ablations", place=70)
+@section("ablations", place=70, page="ablations")
 def _of_metatkgr(results: Results) -> list[str]:
     """MetaTKGR in full and with parts left out, mean ± standard deviation over seeds."""
     named = ablation_rows(results)
@@ -80,7 +80,7 @@ def _of_metatkgr(results: Results) -> list[str]:
     ]
 
 
-@section("evidence-ablations", place=80)
+@section("evidence-ablations", place=80, page="ablations")
 def _of_evidence(results: Results) -> list[str]:
     if len(ablation_rows(results, EVIDENCE)) < 2:
         return []

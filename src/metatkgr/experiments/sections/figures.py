@@ -13,10 +13,8 @@ from metatkgr.experiments.dataset_figures import new_figure
 from metatkgr.experiments.records import FloatArray, Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.sections import Drawing, drawings, figure, section
-from metatkgr.training.tuned import TUNED
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 __all__ = ["bound_curve"]
@@ -40,7 +38,7 @@ _LINES: tuple[tuple[str, Any, str], ...] = (
 _MARKERS = "os^DvPX*<>ph8d"
 
 
-@section("figures", place=130)
+@section("figures", place=130, page="runs")
 def _shown_figures(results: Results) -> list[str]:
     """All figures with their captions; those of datasets are drawn from the facts themselves."""
     shown = [(drawing.name, drawing.caption) for drawing in drawings(results)]
@@ -189,18 +187,6 @@ def _draw_training_time(
     return figure
 
 
-@figure(place=40)
-def _learning(results: Results) -> Iterator[Drawing]:
-    learning = {d: drawn for d in results.datasets if (drawn := _learning_curves(results, d))}
-    if learning:
-        yield Drawing(
-            "learning",
-            "The loss of each model over the last phase of its training, 3-shot, first seed, "
-            "against that of the first epoch that was kept.",
-            lambda: _draw_learning(learning),
-        )
-
-
 @figure(place=50)
 def _bound(results: Results) -> Iterator[Drawing]:
     curves = {d: curve for d in results.datasets if (curve := bound_curve(results, d))}
@@ -212,59 +198,6 @@ def _bound(results: Results) -> Iterator[Drawing]:
             "entities emerge later.",
             lambda: _draw_bound(curves),
         )
-
-
-def _learning_curves(results: Results, dataset: str) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """For each trained row: epochs of its last phase, and the loss against the first one's.
-
-    Rows of the preset 'tuned' are left out: there are not as many marks as lines.
-    """
-    lines = {}
-    for row in (row for row in results.rows(3) if row.preset != TUNED):
-        for run in results.of(dataset, row, 3)[:1]:
-            curves = [c for c in run.training.get("curve", []) if len(c.get("loss", [])) > 1]
-            if curves:
-                curve = curves[-1]
-                loss = np.array(curve["loss"], np.float64)
-                epoch = np.array(curve["epoch"], np.float64)
-                lines[row.plain] = epoch, loss / loss[0]
-    return lines
-
-
-def _draw_learning(learning: dict[str, dict[str, tuple[FloatArray, FloatArray]]]) -> Figure:
-    """A panel for each dataset, a line for each model."""
-    title = "Loss over training, relative to its beginning"
-    figure, panels = new_figure(title, len(learning), 4.4, max(4.6, 3.8 * len(learning)))
-    names = list(dict.fromkeys(name for lines in learning.values() for name in lines))
-    for axes, (dataset, lines) in zip(panels, learning.items(), strict=True):
-        for number, name in enumerate(names):
-            if name not in lines:
-                continue
-            grey, dashes, _ = _LINES[number % len(_LINES)]
-            marker = _MARKERS[number % len(_MARKERS)]
-            epoch, loss = lines[name]
-            axes.plot(
-                epoch, loss, color=grey, ls=dashes, marker=marker, ms=4, lw=1.1, mfc="white",
-                markevery=max(len(epoch) // 6, 1), label=name,
-            )  # fmt: skip
-        axes.set_title(dataset, size=10)
-        axes.set_xlabel("epoch")
-        axes.set_xscale("log")
-        axes.grid(color="0.93", lw=0.6)
-    panels[0].set_ylabel("loss / first loss")
-    handles: dict[str, Artist] = {}
-    for axes in panels:
-        drawn, named = axes.get_legend_handles_labels()
-        handles |= dict(zip(named, drawn, strict=True))
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside lower center",
-        ncols=6,
-        frameon=False,
-        fontsize=8.5,
-    )
-    return figure
 
 
 def bound_curve(results: Results, dataset: str) -> dict[str, list[Any]] | None:

@@ -2,60 +2,64 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from metatkgr.experiments.cells import RULES, Row, row_order
-from metatkgr.experiments.published import PUBLISHED
+from metatkgr.experiments.published import METRICS, PUBLISHED
+from metatkgr.experiments.records import FloatArray
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
+from metatkgr.experiments.rounds import changed_settings
 from metatkgr.experiments.sections import section
 from metatkgr.experiments.sections.ablations import ablation_means, ablation_rows
 from metatkgr.experiments.sections.figures import bound_curve
 from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, mark, number
 from metatkgr.experiments.significance import ALPHA, Comparison
-from metatkgr.models import available
 
-__all__ = ["bound_findings", "evidence_findings", "leader_findings"]
+__all__ = ["STALE", "bound_findings", "evidence_findings", "leader_findings", "leaders"]
 
-_NAMES = ("MRR", "H@1", "H@3", "H@10")
+STALE = "Stale"
+"""The first word of sentences about rows that are not run with the settings of today."""
 
 
-@section("findings", place=10)
+@section("findings", place=20)
 def _findings(results: Results) -> list[str]:
-    ablated = results.against_ablations(METATKGR)
     said = leader_findings(results) + _published_findings(results) + _rule_findings(results)
-    said += _significance_findings(results.against_others)
-    said += _ablation_findings(results, ablated) + bound_findings(results)
     said += evidence_findings(results, results.against_ablations(EVIDENCE))
-    said += _older_findings(results)
+    said += bound_findings(results) + _stale_findings(results)
     return ["", "## What the numbers say", "", *(f"- {sentence}" for sentence in said)]
 
 
-def _older_findings(results: Results) -> list[str]:
-    """Which records are of models as they were before a setting came that they have now.
+@section("parts", place=69, page="ablations")
+def _parts(results: Results) -> list[str]:
+    said = [
+        sentence
+        for full in (METATKGR, EVIDENCE)
+        for sentence in _ablation_findings(results, results.against_ablations(full), full_row=full)
+    ]
+    return ["", "## What each part is worth", "", *(f"- {text}" for text in said)] if said else []
 
-    A record says with which settings its model ran; one that lacks a setting of today is of an
-    earlier form of the model, and is not to be compared with the others to the last digit.
+
+def _stale_findings(results: Results) -> list[str]:
+    """Which records are of models as they were before a setting changed or came.
+
+    A record says with which settings its model ran; such a record is not to be compared with the
+    others to the last digit.
     """
-    older: dict[str, Counter[str]] = {}
+    stale: dict[str, Counter[str]] = {}
     for record in results.records:
         cell = record.cell
-        model = available().get(cell.model)
-        if model is None or cell.tiny:
-            continue
-        today = {field.name for field in dataclasses.fields(model.settings_type)}
-        if record.settings and today - set(record.settings):
+        if changed_settings(record):
             where = f"{cell.visibility} {cell.shots}-shot"
             if str(cell.test_shots) != str(cell.shots):
                 where += " tested with other shots"
-            where += ", ablations" if cell.settings else ""
-            older.setdefault(cell.model, Counter())[where] += 1
+            where += ", ablations" if cell.row.variant else ""
+            stale.setdefault(cell.model, Counter())[where] += 1
     return [
-        f"Not run again since `{model}` took its present form: "
+        f"{STALE} (†) since settings of `{model}` changed: "
         + "; ".join(f"{where} ({count})" for where, count in sorted(counts.items()))
-        + ". These records are compared with the others only roughly."
-        for model, counts in sorted(older.items())
+        + "."
+        for model, counts in sorted(stale.items())
     ]
 
 
@@ -74,16 +78,22 @@ def _published_findings(results: Results) -> list[str]:
             f"The untrained rule `paths` is above the published model in {better} of {total} cells."
         )
     rows = sorted({row for k in results.shots for row in results.rows(k)}, key=row_order)
-    for row in rows:
-        sentence = _against_published(results, row)
-        if sentence:
-            sentences.append(sentence)
+    counts = {row: count for row in rows if (count := _against_published(results, row)).total()}
+    reached = [row.label for row, count in counts.items() if not count[WORSE]]
+    for row, count in counts.items():
+        if count[WORSE]:
+            sentences.append(
+                f"{row.label} against its own published numbers: better in {count[BETTER]}, within "
+                f"their standard deviation in {count[WITHIN]}, worse in {count[WORSE]} of "
+                f"{count.total()} cells."
+            )
+    if reached:
+        sentences.append(f"In no cell below their own published numbers: {', '.join(reached)}.")
     return sentences
 
 
-def _against_published(results: Results, row: Row) -> str:
-    counts = dict.fromkeys((BETTER, WITHIN, WORSE), 0)
-    missed: list[str] = []
+def _against_published(results: Results, row: Row) -> Counter[str]:
+    counts: Counter[str] = Counter()
     for shots in results.shots:
         for dataset in results.datasets:
             printed = PUBLISHED.get((row.model, dataset, shots))
@@ -91,48 +101,52 @@ def _against_published(results: Results, row: Row) -> str:
             if printed is None or values is None:
                 continue
             mean = values.mean(0)
-            texts = []
             for metric, published in enumerate(printed.mean):
-                if published is None:
-                    continue
-                sign = mark(mean[metric], published, printed.std[metric] if printed.std else None)
-                counts[sign] += 1
-                if sign == WORSE:
-                    texts.append(
-                        f"{_NAMES[metric]} {number(mean[metric])} against {number(published)}"
-                    )
-            if texts:
-                missed.append(f"{dataset} {shots}-shot ({', '.join(texts)})")
-    total = sum(counts.values())
-    if not total:
-        return ""
-    text = (
-        f"{row.label} against its own published numbers: better in {counts[BETTER]}, within their "
-        f"standard deviation in {counts[WITHIN]}, worse in {counts[WORSE]} of {total} cells."
-    )
-    return text + (f" Not reached: {'; '.join(missed)}." if missed else "")
+                if published is not None:
+                    std = printed.std[metric] if printed.std else None
+                    counts[mark(mean[metric], published, std)] += 1
+    return counts
 
 
-def leader_findings(results: Results, filters: Sequence[str] = ("static", "time")) -> list[str]:
-    """Who has the highest number in each cell, of all rows and (static) the published model."""
+def leaders(
+    results: Results,
+    shots: int,
+    filters: Sequence[str] = ("static", "time"),
+    instead: Mapping[tuple[str, int, str], FloatArray] | None = None,
+) -> Counter[str]:
+    """In how many cells each row has the highest number, of all and (static) the published model.
+
+    Args:
+        results: all results.
+        shots: K.
+        filters: of the ranks.
+        instead: (4,) other means of ``evidence``, by dataset, K and filter.
+    """
+    leads: Counter[str] = Counter()
+    for dataset in results.datasets:
+        for kind in filters:
+            means = {
+                row.label: values.mean(0)
+                for row in results.rows(shots)
+                if (values := values_of(results.of(dataset, row, shots), kind)) is not None
+            }
+            if (other := (instead or {}).get((dataset, shots, kind))) is not None:
+                means[EVIDENCE.label] = other
+            printed = PUBLISHED.get(("metatkgr", dataset, shots))
+            for metric in range(len(METRICS)):
+                scores = {name: float(mean[metric]) for name, mean in means.items()}
+                if kind == "static" and printed and printed.mean[metric] is not None:
+                    scores["the published MetaTKGR"] = float(printed.mean[metric] or 0)
+                if len(scores) > 1:
+                    leads[max(scores, key=lambda name: scores[name])] += 1
+    return leads
+
+
+def leader_findings(results: Results) -> list[str]:
+    """Who has the highest number, told for each K."""
     sentences = []
     for shots in results.shots:
-        leads: Counter[str] = Counter()
-        for dataset in results.datasets:
-            for kind in filters:
-                means = {
-                    row.label: values.mean(0)
-                    for row in results.rows(shots)
-                    if (values := values_of(results.of(dataset, row, shots), kind)) is not None
-                }
-                printed = PUBLISHED.get(("metatkgr", dataset, shots))
-                for metric in range(len(_NAMES)):
-                    scores = {name: float(mean[metric]) for name, mean in means.items()}
-                    if kind == "static" and printed and printed.mean[metric] is not None:
-                        scores["the published MetaTKGR"] = float(printed.mean[metric] or 0)
-                    if len(scores) > 1:
-                        leads[max(scores, key=lambda name: scores[name])] += 1
-        if leads:
+        if leads := leaders(results, shots):
             listed = ", ".join(f"{name} in {count}" for name, count in leads.most_common())
             sentences.append(
                 f"{shots}-shot, the highest number of all rows, of {leads.total()} cells "
@@ -189,7 +203,8 @@ def _ablation_findings(
             comparison = compared.get((dataset, row))
             verdict = "not tested"
             if comparison is not None:
-                verdict = "significant" if comparison.significant else "not significant"
+                same = f"not significant, the same within ±{number(comparison.equivalence)}"
+                verdict = "significant" if comparison.significant else same
             parts.append(f"{change:+.3f} on {dataset} ({verdict}, {_seeds(len(full))})")
         if parts:
             of = "" if full_row == METATKGR else f" of {full_row.label}"
@@ -201,7 +216,7 @@ def _ablation_findings(
 
 def evidence_findings(results: Results, tested: Sequence[Comparison]) -> list[str]:
     """Which parts of the evidence model are worth having."""
-    sentences = _ablation_findings(results, tested, full_row=EVIDENCE)
+    sentences = []
     if tested:
         worse = sum(c.significant and c.difference > 0 for c in tested)
         better = sum(c.significant and c.difference < 0 for c in tested)
@@ -244,16 +259,3 @@ def bound_findings(results: Results) -> list[str]:
 
 def _seeds(count: int) -> str:
     return f"{count} seed{'s' * (count > 1)}"
-
-
-def _significance_findings(tested: Sequence[Comparison]) -> list[str]:
-    """How many comparisons stand after the correction."""
-    if not tested:
-        return []
-    higher = [c for c in tested if c.significant and c.difference > 0]
-    lower = [c for c in tested if c.significant and c.difference < 0]
-    return [
-        f"Of {len(tested)} comparisons of {tested[0].one.label} with another model, {len(higher)} "
-        f"show it significantly better and {len(lower)} significantly worse (corrected p < "
-        f"{ALPHA}); in the other {len(tested) - len(higher) - len(lower)} nothing can be said."
-    ]

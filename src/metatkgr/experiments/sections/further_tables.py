@@ -1,4 +1,4 @@
-"""The other tables: cross-shot, significance, calibration, datasets, settings."""
+"""The other tables: cross-shot, calibration, datasets, settings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from metatkgr.experiments.published import CROSS_SHOT
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.sections import section
-from metatkgr.experiments.sections.tables import MISSING, STAR, mark, number, pivot, table
-from metatkgr.experiments.significance import ALPHA
+from metatkgr.experiments.sections.tables import MISSING, mark, number, pivot, table
 from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN
 
 __all__: list[str] = []
@@ -31,8 +30,9 @@ _COMMANDS = """\
 ```text
 metatkgr reproduce --out OUT --workers N            every cell that is missing, then this report
 metatkgr reproduce 3-shot --out OUT --models NAME   one table, one model
-python -m studies.collect OUT/cells results
-python -m studies.results_page results docs
+python -m studies.collect OUT/cells results          records, rounds and looks into the repository
+metatkgr reproduce --write-pages                    these pages and README's table
+metatkgr reproduce --check                          whether they are what the records give
 ```
 
 A single cell by hand, and its evaluation:
@@ -44,7 +44,7 @@ metatkgr evaluate DATASET --model RULE --shots K --visibility V --json -
 ```"""
 
 
-@section("cross-shot", place=50)
+@section("cross-shot", place=50, page="tables")
 def _cross_shot(results: Results) -> list[str]:
     """MRR / H@1 / H@10 for each K of training (across) and of the test (down)."""
     crossed = {
@@ -104,39 +104,7 @@ def _cross_cell(runs: list[Record], printed: tuple[float, ...] | None) -> str:
     return " / ".join(texts)
 
 
-@section("significance", place=60)
-def _significance(results: Results) -> list[str]:
-    tested = results.against_others
-    if not tested:
-        return []
-    rows = [
-        [
-            f"{c.dataset}, {c.shots}-shot",
-            c.other.label,
-            f"{c.difference:+.3f}" + (STAR if c.significant else ""),
-            f"{c.low:+.3f} to {c.high:+.3f}",
-            _p_value(c.p),
-            _p_value(c.corrected),
-        ]
-        for c in tested
-    ]
-    return [
-        "",
-        "## Significance",
-        "",
-        f"MRR of {tested[0].one.label} minus that of the other, filter `static`; paired over",
-        "entities and seeds, both drawn with replacement (1,000 draws); p-values corrected for all",
-        f"{len(tested)} comparisons (Holm). A star: corrected p < {ALPHA}.",
-        "",
-        *table(["", "other", "difference", "95 % interval", "p", "corrected p"], rows),
-    ]
-
-
-def _p_value(p: float) -> str:
-    return "< .0001" if p < 0.0001 else number(p, 4)
-
-
-@section("calibration", place=90)
+@section("calibration", place=90, page="tables")
 def _calibration(results: Results) -> list[str]:
     """How far off probabilities are, on meta-validation and on meta-test; means over seeds."""
     rows = pivot(
@@ -172,7 +140,7 @@ def _calibration_cell(runs: Sequence[Record]) -> str:
     return f"{number(fitted)} / {number(error)} ({number(stated)}, {number(correct)})"
 
 
-@section("datasets", place=120)
+@section("datasets", place=120, page="runs")
 def _datasets(results: Results) -> list[str]:
     """Size of the datasets, ours and the paper's, and who is new in them."""
     if not results.statistics:
@@ -203,7 +171,7 @@ def _datasets(results: Results) -> list[str]:
     return lines + table(heads, rows)
 
 
-@section("provenance", place=150)
+@section("provenance", place=150, page="runs")
 def _provenance(results: Results) -> list[str]:
     """How the numbers were made: commands, seeds, versions, hardware and settings."""
     records = results.records
@@ -211,6 +179,7 @@ def _provenance(results: Results) -> list[str]:
     for title, counted in (
         ("Versions", [", ".join(f"{k} {v}" for k, v in r.versions.items()) for r in records]),
         ("Hardware", [r.hardware for r in records]),
+        ("Commits", [r.commit or "not known" for r in records]),
     ):
         if counted:
             lines += ["", f"{title}:", ""]

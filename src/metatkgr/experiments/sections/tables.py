@@ -12,6 +12,7 @@ from metatkgr.experiments.cells import BASELINES, RULES, Row, row_order
 from metatkgr.experiments.published import INCONSISTENCIES, METRICS, PUBLISHED, Printed
 from metatkgr.experiments.records import FloatArray, Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
+from metatkgr.experiments.rounds import changed_settings
 from metatkgr.experiments.sections import section
 from metatkgr.experiments.suite import DATASETS
 
@@ -26,6 +27,7 @@ __all__ = [
     "mean_and_spread",
     "number",
     "pivot",
+    "stale_mark",
     "table",
 ]
 
@@ -58,6 +60,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table."""
     lines = [list(heads), ["---"] * len(heads), *map(list, rows)]
     return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def stale_mark(runs: Iterable[Record]) -> str:
+    """A dagger where settings of the row have changed since a run."""
+    return "†" if any(changed_settings(run) for run in runs) else ""
 
 
 def pivot(
@@ -118,7 +125,7 @@ def _rows_to_show(results: Results, shots: int) -> list[Row]:
     return sorted({*usual, *results.rows(shots)}, key=row_order)
 
 
-@section("3-shot", place=20)
+@section("3-shot", place=20, page="tables")
 def _three_shot(results: Results) -> list[str]:
     if 3 not in results.shots:
         return []
@@ -132,7 +139,7 @@ def main_table(results: Results, shots: int) -> list[str]:
     return _against_paper(results, columns, results.datasets, _ALL)
 
 
-@section("few-shot", place=30)
+@section("few-shot", place=30, page="tables")
 def _few_shot(results: Results) -> list[str]:
     """MRR and H@10 for several numbers of shots, as the paper's second table."""
     columns = [(d, k) for d in results.datasets for k in (1, 2) if k in results.shots]
@@ -157,7 +164,7 @@ def _against_paper(
         return " / ".join(
             _bold(mean[metric], *column, metric) + _beside(printed, metric, mean[metric])
             for metric in metrics
-        )
+        ) + stale_mark(results.of(column[0], row, column[1]))
 
     def published(column: tuple[str, int]) -> str:
         printed = PUBLISHED.get(("metatkgr", *column))
@@ -178,7 +185,7 @@ def _seeds(runs_by_column: Iterable[Sequence[Record]]) -> str:
     return counts[0] if len(set(counts)) == 1 else "/".join(counts)
 
 
-@section("detailed", place=40)
+@section("detailed", place=40, page="tables")
 def _detailed(results: Results) -> list[str]:
     """Mean ± standard deviation over seeds; a rule has the interval over entities instead."""
     lines = ["", "## In detail, with standard deviations"]
@@ -197,7 +204,7 @@ def _detailed(results: Results) -> list[str]:
                 elif metric == 0:
                     text += _interval(runs[0])
                 texts.append(text + _beside(printed, metric, own.mean(), std=True))
-            return " / ".join(texts)
+            return " / ".join(texts) + stale_mark(runs)
 
         rows = pivot(_rows_to_show(results, shots), results.datasets, cell)
         lines += ["", f"### {shots}-shot, in detail", "", *table(["", *results.datasets], rows)]
@@ -212,7 +219,7 @@ def _interval(run: Record, filter: str = "static", subset: str = "all") -> str:
     return f" ({number(low)}-{number(high)})"
 
 
-@section("visibility", place=140)
+@section("visibility", place=140, page="tables")
 def _visibilities(results: Results) -> list[str]:
     """Both filters, each number of shots: all queries, novel answers, later queries."""
     lines = []
@@ -265,4 +272,4 @@ def _subset_cell(runs: list[Record], filter: str, subset: str) -> str:
     texts = mean_and_spread(values)
     if len(values) == 1:
         texts[0] += _interval(runs[0], filter, subset)
-    return " / ".join(texts)
+    return " / ".join(texts) + stale_mark(runs)
