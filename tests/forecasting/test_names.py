@@ -144,4 +144,8 @@ def test_names_that_contain_a_text_are_those_of_a_look_at_each(
     wanted = text.casefold()
     parts = (wanted, wanted.replace(" ", "_"))
     expected = {n for n, name in enumerate(names) if any(p in name.casefold() for p in parts)}
-    assert set(index.containing(text, len(names))) == expected
+    every = index.containing(text, len(names), len(names))
+    assert set(every) == expected
+    # Those that begin with it are looked at first: the best few are the same.
+    for limit in range(1, len(names)):
+        assert index.containing(text, len(names), limit) == every[:limit]

@@ -26,6 +26,8 @@ from metatkgr.errors import DataError, UnknownNameError
 __all__ = ["FactFolder", "StoredVocabulary"]
 
 _ROWS = 1 << 20
+_REMEMBERED = 1 << 14
+"""Names whose ids are not searched again."""
 _SUGGEST_AMONG = 100_000
 """In a larger vocabulary an unknown name is not compared with every other to suggest one."""
 
@@ -55,6 +57,7 @@ class StoredVocabulary(Vocabulary):
         self._order = column(numbered("order", order.number), order.covers, np.int32)
         self.labels: dict[int, str] = {}
         self.aliases: dict[str, int] = {}
+        self._found: dict[str, int | None] = {}
 
     def _damaged(self, why: str) -> DataError:
         return DataError(f"the vocabulary {self._path} is damaged: {why}; {AGAIN}")
@@ -91,12 +94,12 @@ class StoredVocabulary(Vocabulary):
 
     def _bytes(self, number: int) -> bytes:
         """A name in UTF-8."""
-        if not 0 <= number < len(self):
+        if not 0 <= number < self._end.size:
             raise self._damaged("an id is not one of its names")
-        low, high = int(self._end[number - 1]) if number else 0, int(self._end[number])
-        if not 0 <= low <= high <= len(self._text):
+        low, high = self._end.item(number - 1) if number else 0, self._end.item(number)
+        if not 0 <= low <= high <= self._text.size:
             raise self._damaged(f"the name {number:,} has no place in the text")
-        return bytes(self._text[low:high])
+        return self._text[low:high].tobytes()
 
     def texts(self, rows: int) -> Iterator[tuple[IntArray, npt.NDArray[np.uint8]]]:
         """Where ``rows`` names at a time begin and end in their UTF-8 text, and that text.
@@ -143,6 +146,15 @@ class StoredVocabulary(Vocabulary):
         return str(self[number])
 
     def _find(self, name: str) -> int | None:
+        # One request asks several times for the same names.
+        found = self._found.get(name, -1)
+        if found == -1:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            found = self._found[name] = self._search(name)
+        return found
+
+    def _search(self, name: str) -> int | None:
         try:
             wanted = name.encode()
         except UnicodeEncodeError:

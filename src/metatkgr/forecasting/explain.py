@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -146,7 +146,11 @@ class Forecasts:
         ]
         return {
             "query": self.query,
-            "forecasts": [asdict(forecast) for forecast in self.forecasts],
+            # Not ``asdict``, which copies every text of every fact.
+            "forecasts": [
+                {**vars(forecast), "reasons": [dict(vars(reason)) for reason in forecast.reasons]}
+                for forecast in self.forecasts
+            ],
             "explanation": explanation,
             "calibration": self.calibration,
         }

@@ -92,6 +92,8 @@ class LiveGraph:
         """Whether a fact is there already."""
         if (subject, relation, object_, step) in self._known:
             return True
+        if max(subject, object_) >= len(self._visible.base.entities):
+            return False  # one of them came later than all first facts
         return self._index.happened(subject, relation, object_, step)
 
     def add(self, names: Sequence[str], arrivals: Sequence[tuple[int, int, int, int]]) -> None:

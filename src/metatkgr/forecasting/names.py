@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import heapq
 import itertools
 import math
 import threading
@@ -189,40 +190,45 @@ class _SearchIndex:
         """Make one text of all names, where those beside it have become many."""
         count = len(self._plain)
         if count - len(self._joined[1]) > max(_BESIDE, count // 8):
-            ends = itertools.accumulate(len(plain) + 1 for plain in self._plain)
-            self._joined = "\n".join(self._plain) + "\n", list(ends)
+            ends = itertools.accumulate((len(plain) + 1 for plain in self._plain), initial=1)
+            self._joined = "\n" + "\n".join(self._plain) + "\n", list(ends)[1:]
 
-    def _rows_with(self, part: str) -> Iterator[int]:
-        """The names that contain a part."""
+    def _rows_with(self, part: str, *, first: bool) -> Iterator[int]:
+        """The names that contain a part; ``first``: that begin with it."""
         text, ends = self._joined
-        at = text.find(part)
+        wanted = f"\n{part}" if first else part
+        at = text.find(wanted)
         while at >= 0:
-            row = bisect.bisect_right(ends, at)
-            inside = part in self._plain[row]  # else it reaches from one name into the next
+            row = bisect.bisect_right(ends, at + first)
+            inside = _has(self._plain[row], part, first)  # else it reaches into the next name
             if inside:
                 yield row
-            at = text.find(part, ends[row] if inside else at + 1)
+            at = text.find(wanted, ends[row] - first if inside else at + 1)
         for row in range(len(ends), len(self._plain)):
-            if part in self._plain[row]:
+            if _has(self._plain[row], part, first):
                 yield row
 
-    def containing(self, text: str, size: int) -> list[int]:
-        """Ids below ``size`` of names that contain ``text``, best first.
+    def containing(self, text: str, size: int, limit: int) -> list[int]:
+        """At most ``limit`` ids below ``size`` of names that contain ``text``, best first.
 
         Exactly equal, equal but for case, beginning with it, a word beginning with it, containing
         it; the shorter ones first.
         """
         wanted = text.casefold()
         # Underscores are how some datasets write spaces.
-        spaced = wanted.replace(" ", "_")
-        best: dict[int, tuple[int, int, str]] = {}
-        for row in {row for part in {wanted, spaced} for row in self._rows_with(part)}:
-            number, plain = self._ids[row], self._plain[row]
-            if number < size:
-                likeness = _likeness(self._names[row], plain, text, wanted, spaced)
-                key = (likeness, len(plain), plain)
-                best[number] = min(key, best.get(number, key))
-        return sorted(best, key=lambda number: best[number])
+        parts = {wanted, wanted.replace(" ", "_")}
+        # Most names have some letter; if enough begin with it, the others need no look.
+        for first in (True, False):
+            best: dict[int, tuple[int, int, str]] = {}
+            for row in {row for part in parts for row in self._rows_with(part, first=first)}:
+                number, plain = self._ids[row], self._plain[row]
+                if number < size:
+                    likeness = _likeness(self._names[row], plain, text, parts)
+                    key = (likeness, len(plain), plain)
+                    best[number] = min(key, best.get(number, key))
+            if len(best) >= limit:
+                break
+        return heapq.nsmallest(limit, best, key=lambda number: best[number])
 
     def alike(self, text: str, size: int, limit: int) -> list[int]:
         """Ids below ``size`` of names that are spelt nearly like ``text``, best first."""
@@ -240,14 +246,18 @@ class _SearchIndex:
         return list(dict.fromkeys(number for number in numbers if number < size))[:limit]
 
 
-def _likeness(name: str, plain: str, text: str, wanted: str, spaced: str) -> int:
+def _has(plain: str, part: str, first: bool) -> bool:
+    return plain.startswith(part) if first else part in plain
+
+
+def _likeness(name: str, plain: str, text: str, parts: set[str]) -> int:
     if name == text:
         return 0
-    if plain in (wanted, spaced):
+    if plain in parts:
         return 1
-    if plain.startswith((wanted, spaced)):
+    if plain.startswith(tuple(parts)):
         return 2
-    at = max(plain.find(wanted), plain.find(spaced))
+    at = max(plain.find(part) for part in parts)
     return 3 if not plain[at - 1].isalnum() else 4
 
 
@@ -261,7 +271,7 @@ def search_names(vocabulary: GrowingVocabulary, text: str, limit: int) -> list[i
     if not wanted or limit < 1:
         return []
     index, size = vocabulary.searchable(), len(vocabulary)
-    numbers = index.containing(wanted, size)[:limit]
+    numbers = index.containing(wanted, size, limit)
     if len(numbers) < limit and len(wanted) > 2:
         more = index.alike(wanted[:_LONGEST], size, limit)
         numbers += [number for number in more if number not in numbers]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metatkgr.graph.ragged import expand_ranges, pack
+from metatkgr.graph.ragged import expand_ranges, pack, some_rows
 from metatkgr.graph.slots import Slots
 
 __all__ = ["ListedScores", "Scores", "best_of"]
@@ -154,20 +154,16 @@ class ListedScores:
             score, entity: (Q, m), with m the smaller of ``most`` and E.
         """
         size = min(most, self.entities)
-        row = torch.arange(self.rows, device=self.device)
-        order = torch.argsort(self.score, descending=True, stable=True)
-        order = order[torch.argsort(self.query[order], stable=True)]
-        start = torch.searchsorted(self.query, row)
-        end = torch.searchsorted(self.query, row, right=True)
-        facts = self._slots.facts_before(self._relation, self._time)
-        # Nobody else has filled the slot more often than there are facts.
-        if bool((end - start >= size).all()):
-            position = order[start.unsqueeze(1) + torch.arange(size, device=self.device)]
-            score = self.score[position]
+        listed = torch.bincount(self.query, minlength=self.rows)
+        if bool((listed >= size).all()):
+            score, entity = self._best(self.query, self.entity, self.score, listed, size)
+            # Nobody else has filled the slot more often than there are facts.
+            row = torch.arange(self.rows, device=self.device)
+            facts = self._slots.facts_before(self._relation, self._time)
             if bool((score[:, -1] >= self._unlisted(row, facts)).all()):
-                return score, self.entity[position]
+                return score, entity
         query, entity = self._not_listed(*self._frequent())
-        known = torch.bincount(torch.cat([self.query, query]), minlength=self.rows)
+        known = listed + torch.bincount(query, minlength=self.rows)
         short = torch.nonzero(known < size).squeeze(1)
         if len(short):
             # Of the first numbers, enough are neither listed nor frequent.
@@ -177,29 +173,36 @@ class ListedScores:
             cell = torch.cat([query, rest[0]]) * self.entities + torch.cat([entity, rest[1]])
             cell = torch.unique(cell)
             query, entity = cell // self.entities, cell % self.entities
+            known = listed + torch.bincount(query, minlength=self.rows)
         score = self._unlisted(query, self._counts(query, entity))
         query, entity = torch.cat([self.query, query]), torch.cat([self.entity, entity])
-        score = torch.cat([self.score, score])
+        return self._best(query, entity, torch.cat([self.score, score]), known, size)
+
+    def _best(
+        self, query: Tensor, entity: Tensor, score: Tensor, count: Tensor, most: int
+    ) -> tuple[Tensor, Tensor]:
+        """(Q, most) best scores of each query and whose, of (Q,) so many, none fewer than that."""
         order = torch.argsort(score, descending=True, stable=True)
-        order = order[torch.argsort(query[order], stable=True)]
-        start = torch.searchsorted(query[order], row)
-        position = order[start.unsqueeze(1) + torch.arange(size, device=self.device)]
+        if self.rows > 1:
+            order = order[torch.argsort(query[order], stable=True)]
+        start = count.cumsum(0) - count
+        position = order[start.unsqueeze(1) + torch.arange(most, device=self.device)]
         return score[position], entity[position]
 
     def _not_listed(self, query: Tensor, entity: Tensor) -> tuple[Tensor, Tensor]:
         """Pairs without those that are listed."""
-        new = ~self._find(query, entity)[1]
-        return query[new], entity[new]
+        query, entity = some_rows(~self._find(query, entity)[1], query, entity)
+        return query, entity
 
     def _frequent(self) -> tuple[Tensor, Tensor]:
         """(query, entity) pairs: who filled each query's slot lately."""
-        slot, member = torch.unique(
-            torch.stack([self._relation, self._time], 1), dim=0, return_inverse=True
-        )
-        relation, time = slot.T.contiguous()
-        row, filler, _ = self._slots.recent(relation, time, _LATEST)
+        room = int(self._time.max()) + 1 if self.rows else 1
+        slot, member = torch.unique(self._relation * room + self._time, return_inverse=True)
+        row, filler, _ = self._slots.recent(slot // room, slot % room, _LATEST)
         cell = torch.unique(row * self.entities + filler)
         row, filler = cell // self.entities, cell % self.entities
+        if self.rows == 1:
+            return row, filler
         low = torch.searchsorted(row, member)
         query, position = expand_ranges(low, torch.searchsorted(row, member, right=True))
         return query, filler[position]
