@@ -9,7 +9,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DataError", "MetaTKGRError", "SettingsError", "UnknownNameError", "nearest"]
+__all__ = [
+    "DataError",
+    "MetaTKGRError",
+    "NearNameError",
+    "SettingsError",
+    "UnknownNameError",
+    "nearest",
+]
 
 _LONGEST = 1000
 """Characters of a name for which similar ones are looked for; the search is quadratic."""
@@ -21,6 +28,20 @@ class MetaTKGRError(Exception):
 
 class DataError(MetaTKGRError):
     """Facts that cannot be read, found, fetched or used."""
+
+
+class NearNameError(DataError):
+    """New names that are nearly known ones, and may be meant as those.
+
+    Args:
+        close: each new name and the known one.
+    """
+
+    def __init__(self, close: Iterable[tuple[str, str]]) -> None:
+        some = list(close)[:5]
+        new = " and ".join(repr(name) for name, _ in some)
+        known = " and ".join(repr(near) for _, near in some)
+        super().__init__(f"{new} would be new; did you mean {known}? If not, confirm_new takes it")
 
 
 class SettingsError(MetaTKGRError, ValueError):

@@ -33,9 +33,17 @@ import numpy.typing as npt
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Column, Facts, IntArray, Vocabulary
 from metatkgr.data.periods import Period, Periods
-from metatkgr.errors import UnknownNameError
+from metatkgr.errors import DataError, UnknownNameError
 
-__all__ = ["Directed", "Supports", "Visibility", "VisibleFacts", "directed", "public_facts"]
+__all__ = [
+    "Directed",
+    "Supports",
+    "Visibility",
+    "VisibleFacts",
+    "as_of",
+    "directed",
+    "public_facts",
+]
 
 
 class Visibility(StrEnum):
@@ -77,6 +85,60 @@ def public_facts(
     else:
         public = periods.of_fact < split
     return np.asarray(public | in_support)
+
+
+def as_of(facts: Facts, step: int, *, names: bool = True) -> Facts:
+    """The facts up to and with a step: what somebody knew who knew nothing later.
+
+    Facts come in time order, so these are the first ones; their columns are not copied where no
+    name has to go.
+
+    Args:
+        facts: the whole graph.
+        step: the last that is seen.
+        names: leave out entities and relations that nobody had heard of, so that not even their
+            number is known; else ids stay as they are, as a model with weights for them needs it.
+
+    Raises:
+        DataError: nothing had happened yet.
+    """
+    count = int(np.searchsorted(facts.time, step, side="right"))
+    if not count:
+        raise DataError(
+            f"nothing is known as of {facts.calendar.label(step)}: the first fact is of "
+            f"{facts.calendar.label(int(facts.time[0]) if len(facts) else 0)}"
+        )
+    subject, relation, object_, time = (
+        column[:count] for column in (facts.subject, facts.relation, facts.object, facts.time)
+    )
+    entities, relations = facts.entities, facts.relations
+    if names:
+        entities, (subject, object_) = _used(entities, subject, object_)
+        relations, (relation,) = _used(relations, relation)
+    return replace(
+        facts,
+        subject=subject,
+        relation=relation,
+        object=object_,
+        time=time,
+        entities=entities,
+        relations=relations,
+        law=None,
+    )
+
+
+def _used(names: Vocabulary, *columns: Column) -> tuple[Vocabulary, tuple[Column, ...]]:
+    """The names that columns of ids use, in the same order, and the columns in their new ids."""
+    used = np.unique(np.concatenate([np.unique(column) for column in columns]))
+    if len(used) == len(names):
+        return names, columns
+    new = dict(zip(used.tolist(), range(len(used)), strict=True))
+    kept = Vocabulary(
+        (names[number] for number in new),
+        {new[n]: label for n, label in names.labels.items() if n in new},
+        {alias: new[n] for alias, n in names.aliases.items() if n in new},
+    )
+    return kept, tuple(np.searchsorted(used, column).astype(np.int32) for column in columns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +16,19 @@ import torch
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Shots
 from metatkgr.data.tasks import Queries
+from metatkgr.data.visibility import as_of
 from metatkgr.deadlines import check
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.forecasting.calibration import Calibration, Chances, KeptCalibration
-from metatkgr.forecasting.explain import (
-    FactView,
-    Forecast,
-    Forecasts,
-    Match,
-    Observed,
-    Reason,
-    Retracted,
-    Verbaliser,
-)
-from metatkgr.forecasting.incoming import checked_rows, checked_step, numbered, rows_of
+from metatkgr.forecasting.explain import Forecast, Forecasts, Reason, Verbaliser
+from metatkgr.forecasting.incoming import checked_step, rows_of
+from metatkgr.forecasting.known import KnownFacts
 from metatkgr.forecasting.live import Engine, Snapshot
-from metatkgr.forecasting.live_graph import LiveGraph
-from metatkgr.forecasting.names import checked_name, search_names
+from metatkgr.forecasting.names import checked_name
 from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
 from metatkgr.models.base import Explanation, Model
+from metatkgr.models.trainable import TrainableModel
+from metatkgr.recent import Recent
 from metatkgr.training.opening import OpenModel, open_model
 
 __all__ = ["Forecaster", "Question"]
@@ -39,8 +36,11 @@ __all__ = ["Forecaster", "Question"]
 _REASONED_AT_ONCE = 64
 """Candidates whose reasons are made in one go, while the model is nobody else's."""
 
+_DATES = 3
+"""Dates of the past for which a forecaster is kept."""
 
-class Forecaster:
+
+class Forecaster(KnownFacts):
     """Forecasts about entities that may have appeared a moment ago; nothing is retrained.
 
     >>> forecaster = Forecaster.load("runs/events")  # doctest: +SKIP
@@ -48,8 +48,9 @@ class Forecaster:
     >>> print(forecaster.predict("Acme", "acquires", explain=True))  # doctest: +SKIP
 
     A query at a time sees every fact strictly before it, and of the query entity its first K
-    facts whatever their time. All methods may be called from several threads; each call sees the
-    facts as they were at one moment.
+    facts whatever their time; :meth:`at` gives a forecaster that sees nothing later than a date.
+    All methods may be called from several threads; each call sees the facts as they were at one
+    moment.
 
     Args:
         model: trained, where it has weights; the forecaster takes it over.
@@ -58,6 +59,8 @@ class Forecaster:
         calibration: turns scores into probabilities; None: it is fitted to the meta-validation
             queries of ``facts`` when the first probability is asked for.
         kept: where a calibration that had to be fitted is kept.
+        another: makes the same model once more, for :meth:`at`; None: it is copied.
+        learned: whether it was trained on ``facts``; None: if it has weights.
     """
 
     def __init__(
@@ -68,17 +71,18 @@ class Forecaster:
         shots: int | str = 3,
         calibration: Calibration | None = None,
         kept: KeptCalibration | None = None,
+        another: Callable[[], Model[Any]] | None = None,
+        learned: bool | None = None,
     ) -> None:
-        if len(facts) == 0:
-            raise DataError("a forecaster needs facts to begin with")
+        super().__init__(facts)
         self.model = model
         self.shots = Shots.parse(shots).high
-        # Facts arrive while questions are answered: the graph is held for a moment, the model long.
-        self._lock, self._arriving = threading.RLock(), threading.Lock()
-        self._graph = LiveGraph(facts)
-        self._trained_on = facts
+        self._lock = threading.RLock()  # of the model, which is held for long
         self._engine = Engine(model, self._graph.snapshot().visible, self.shots)
         self._calibration, self._kept = calibration, kept
+        self._learned = isinstance(model, TrainableModel) if learned is None else learned
+        self._another = another or partial(_another, model)
+        self._past = Recent(self._as_of, _DATES)
 
     @classmethod
     def load(cls, source: str | Path | OpenModel, *, device: str = "auto") -> Forecaster:
@@ -98,7 +102,13 @@ class Forecaster:
         kept = KeptCalibration.of(opened)
         calibration = kept.load() if kept is not None else None
         return cls(
-            opened.model, opened.facts, shots=opened.shots, calibration=calibration, kept=kept
+            opened.model,
+            opened.facts,
+            shots=opened.shots,
+            calibration=calibration,
+            kept=kept,
+            another=opened.another,
+            learned=opened.folder is not None,
         )
 
     @classmethod
@@ -118,14 +128,11 @@ class Forecaster:
             shots: K, how many first facts of an entity it is adapted to.
             calibration: see :class:`Forecaster`.
         """
-        if isinstance(model, str):
-            model = open_model(facts, model=model, device="cpu").model
-        return cls(model, facts, shots=shots, calibration=calibration)
-
-    @property
-    def facts(self) -> Facts:
-        """Everything known: the facts it began with and those observed, in time order."""
-        return self.snapshot().facts
+        if not isinstance(model, str):
+            return cls(model, facts, shots=shots, calibration=calibration)
+        opened = open_model(facts, model=model, device="cpu")
+        how: dict[str, Any] = {"another": opened.another, "learned": False}
+        return cls(opened.model, facts, shots=shots, calibration=calibration, **how)
 
     @property
     def calibration(self) -> Calibration:
@@ -141,53 +148,42 @@ class Forecaster:
                 self._kept.save(self._calibration)
             return self._calibration
 
-    def snapshot(self) -> Snapshot:
-        """Everything known at this moment, the facts that arrived beside those it began with."""
-        with self._arriving:
-            return self._graph.snapshot()
+    def at(self, date: Any) -> Forecaster:
+        """A forecaster that knows only what had happened by a date, for looking back.
 
-    # Facts in
-
-    def observe(self, facts: Any) -> Observed:
-        """Take in facts, all or none; known ones count as duplicates. Entities may be new.
+        It sees no later fact, not even an entity's own first ones, and its probabilities are fitted
+        to what was known then. The last few dates are kept. Facts that are observed later do not
+        reach it.
 
         Args:
-            facts: (subject, relation, object, time) tuples, dictionaries with these keys, a pandas
-                or polars frame, or ``Facts``. Times as in :meth:`predict`.
+            date: as in :meth:`predict`; what happened on it is known.
 
         Raises:
-            DataError: a row is bad: a relation that the graph does not have, a time before its
-                beginning, an empty name. The message describes the first twenty; nothing is taken.
+            DataError: nothing had happened by then, or the model has learned from later facts.
         """
-        checked = self._checked(facts)
-        with self._arriving:
-            graph = self._graph
-            new, given = numbered(checked, graph.entities)
-            arrivals = list(dict.fromkeys(fact for fact in given if not graph.knows(*fact)))
-            if arrivals:
-                graph.add(new, arrivals)
-        return Observed(len(arrivals), len(checked) - len(arrivals), tuple(new))
+        step = checked_step(date, self._trained_on.calendar, self._trained_on.steps, "date")
+        with self._lock:
+            return self._past((step, self.snapshot().version))
 
-    def retract(self, facts: Any) -> Retracted:
-        """Take facts back, as if they had never been observed; all that are known, or none.
-
-        Facts that it began with can be retracted too, which takes the time of indexing them anew.
-        An entity that came with its facts goes with the last of them.
-
-        Args:
-            facts: as in :meth:`observe`.
-        """
-        checked = self._checked(facts)
-        with self._arriving:
-            graph = self._graph
-            _, given = numbered(checked, graph.entities)
-            gone = {fact for fact in given if graph.knows(*fact)}
-            names = graph.remove(gone) if gone else []
-        return Retracted(len(gone), len(checked) - len(gone), tuple(names))
-
-    def _checked(self, facts: Any) -> list[tuple[str, int, str, int]]:
-        first = self._trained_on
-        return checked_rows(rows_of(facts), first.relations, first.calendar, first.steps)
+    def _as_of(self, when: tuple[int, int]) -> Forecaster:
+        step, learned = when[0], self._engine.last_old_step
+        if self._learned and step < learned:
+            label = self._trained_on.calendar.label
+            raise DataError(
+                f"{self.model.name} has learned from facts up to {label(learned)}: as of "
+                f"{label(step)} it would know the future; take a model that needs no training"
+            )
+        past = Forecaster(
+            self._another(),
+            as_of(self.facts, step, names=not self._learned),
+            shots=self.shots,
+            calibration=self.calibration if self._learned else None,
+            another=self._another,
+            learned=self._learned,
+        )
+        if self._learned:
+            past._engine.last_old_step = learned
+        return past
 
     # Queries
 
@@ -201,6 +197,8 @@ class Forecaster:
         top: int = 10,
         horizon: int | None = None,
         explain: bool = False,
+        as_of: Any = None,
+        what_if: Any = (),
     ) -> Forecasts:
         """The most likely answers, best first.
 
@@ -213,8 +211,11 @@ class Forecaster:
             top: how many.
             horizon: ask for so many steps from ``at`` on; each candidate counts where it is best.
             explain: give the reasons too.
+            as_of: answer as somebody would who had seen nothing after this date; see :meth:`at`.
+            what_if: facts, as :meth:`observe` takes them, that are supposed for this answer alone.
         """
-        question = Question(entity, relation, at, side, top, horizon, explain)
+        supposed = tuple(rows_of(what_if))
+        question = Question(entity, relation, at, side, top, horizon, explain, as_of, supposed)
         (found,) = self.predict_many([question])
         if isinstance(found, MetaTKGRError):
             raise found
@@ -227,9 +228,30 @@ class Forecaster:
         the place of its answer is the error that :meth:`predict` would have raised.
         """
         results: dict[int, Forecasts | MetaTKGRError] = {}
+        groups: dict[str, list[int]] = {}
+        for number, question in enumerate(questions):
+            groups.setdefault(repr((question.as_of, question.what_if)), []).append(number)
+        for numbers in groups.values():
+            first = questions[numbers[0]]
+            some = [replace(questions[number], as_of=None) for number in numbers]
+            try:
+                if first.as_of is not None:
+                    found = self.at(first.as_of).predict_many(some)
+                else:
+                    found = self._answers(some, first.what_if)
+            except MetaTKGRError as error:
+                found = [error] * len(some)
+            results.update(zip(numbers, found, strict=True))
+        return [results[number] for number in range(len(questions))]
+
+    def _answers(
+        self, questions: Sequence[Question], what_if: tuple[Any, ...]
+    ) -> list[Forecasts | MetaTKGRError]:
+        """Answers to questions that suppose the same."""
+        results: dict[int, Forecasts | MetaTKGRError] = {}
         asked: dict[int, Asked] = {}
         with self._lock:
-            snapshot = self.snapshot()
+            snapshot = self.supposing(what_if) if what_if else self.snapshot()
             for number, question in enumerate(questions):
                 try:
                     asked[number] = question.understood(snapshot, self._trained_on)
@@ -301,41 +323,6 @@ class Forecaster:
         explanations = self._explanations(snapshot, explained)
         return _in_words(Verbaliser(snapshot), explained, explanations)[0]
 
-    def search(self, text: str, limit: int = 10) -> list[Match]:
-        """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""
-        snapshot = self.snapshot()
-        numbers = search_names(snapshot.entities, text, limit)
-        label, entities = snapshot.first.calendar.label, snapshot.entities
-        return [
-            Match(
-                entities.name(number),
-                entities.label(number),
-                count,
-                label(first) if count else "",
-                label(last) if count else "",
-            )
-            for number, (count, first, last) in zip(numbers, snapshot.seen(numbers), strict=True)
-        ]
-
-    def timeline(
-        self, entity: str, last: int | None = None, *, before: Any = None
-    ) -> list[FactView]:
-        """The facts of an entity, oldest first.
-
-        Args:
-            entity: its name.
-            last: only the last so many; None: all.
-            before: only those before a time as :meth:`predict` takes it; None: all.
-        """
-        snapshot = self.snapshot()
-        who = snapshot.entities.id(checked_name(entity, "entity"), "entity")
-        words = Verbaliser(snapshot)
-        end = None
-        if before is not None:
-            end = checked_step(before, snapshot.first.calendar, self._trained_on.steps)
-        links = snapshot.links(who, last, end).T.tolist()
-        return [words.fact(who, relation, other, step) for relation, other, step in links]
-
     # Inside
 
     def _explanations(
@@ -379,3 +366,10 @@ def _in_words(
         tuple(words.reason(who, c.relation, c.entity, explanation) for explanation in some)
         for (who, c), some in zip(candidates, why, strict=True)
     ]
+
+
+def _another(model: Model[Any]) -> Model[Any]:
+    """The same model once more; one without weights has learned nothing."""
+    if isinstance(model, TrainableModel):
+        return deepcopy(model)
+    return type(model)(model.settings, device=model.device)

@@ -16,14 +16,18 @@ from metatkgr.data.readers.headers import recognise, recognise_all
 from metatkgr.data.readers.memory import TAKEN, holds_rows, rows_in_memory
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.tables import cell_text
-from metatkgr.errors import DataError, nearest
-from metatkgr.forecasting.names import GrowingVocabulary, checked_name
+from metatkgr.errors import DataError, NearNameError, nearest
+from metatkgr.forecasting.names import GrowingVocabulary, checked_name, near_name
 
-__all__ = ["checked_rows", "checked_step", "numbered", "rows_of"]
+__all__ = ["check_near", "checked_rows", "checked_step", "far_ahead", "numbered", "rows_of"]
 
 FURTHEST = 1 << 20
 """Steps: a fact or query further from the graph's beginning (or, in a longer graph, further than
 16 times its length) is refused as a misread date."""
+
+_NEAR = {"hour": 2160, "day": 90, "week": 13, "month": 6, "year": 2, "step": 30}
+"""A gap before a fact that nobody need confirm, or a tenth of the graph's length where that is
+more."""
 
 Row = tuple[Any, Any, Any, Any]
 _KEYS = ("subject", "relation", "object", "time")
@@ -207,3 +211,27 @@ def numbered(
 
     facts = [(number(s), r, number(o), t) for s, r, o, t in rows]
     return list(new), facts
+
+
+def far_ahead(steps: Iterable[int], last: int, calendar: Calendar) -> int | None:
+    """The first of some steps that lies far after the last fact and after all of them before it.
+
+    A mistyped year does; facts that go on from day to day do not, however many they are.
+    """
+    room = max(_NEAR[calendar.unit] // calendar.stride, (last + 1) // 10, 1)
+    for step in sorted(set(steps)):
+        if step > last + room:
+            return step
+        last = max(last, step)
+    return None
+
+
+def check_near(names: Iterable[str], entities: GrowingVocabulary) -> None:
+    """Ask back where a new name is nearly that of a known entity.
+
+    Raises:
+        NearNameError: it names both.
+    """
+    close = [(name, near) for name in names if (near := near_name(entities, name)) is not None]
+    if close:
+        raise NearNameError(close)

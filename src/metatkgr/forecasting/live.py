@@ -141,7 +141,8 @@ class Engine:
         self.model, self.shots = model, shots
         self._visible = visible
         self._known = len(visible.entities)
-        self._last_old_step = int(Periods.last_steps(visible.base)[Period.META_VALIDATION])
+        self.last_old_step = int(Periods.last_steps(visible.base)[Period.META_VALIDATION])
+        """Of what a trained model has learned from."""
         self._shown = -1
 
     def calibrate(self) -> Calibration:
@@ -184,7 +185,7 @@ class Engine:
             model.extend(len(snapshot.entities), known=self._known, supports=supports)
 
     def _show_all(self, snapshot: Snapshot) -> None:
-        supports = snapshot.supports(snapshot.newcomers(self._last_old_step), self.shots)
+        supports = snapshot.supports(snapshot.newcomers(self.last_old_step), self.shots)
         if isinstance(self.model, TrainableModel):
             self.model.extend(len(snapshot.entities), known=self._known, supports=supports)
         self.model.prepare(snapshot.visible).adapt(supports)

@@ -88,6 +88,12 @@ class LiveGraph:
         both = sorted(self._arrivals + _arrivals(facts, entities))
         return self._with(_columns(both), entities, next(_VERSIONS))
 
+    @property
+    def last_step(self) -> int:
+        """Step of the last fact."""
+        last = int(self._visible.base.time[-1])
+        return max(last, self._arrivals[-1][0]) if self._arrivals else last
+
     def knows(self, subject: int, relation: int, object_: int, step: int) -> bool:
         """Whether a fact is there already."""
         if (subject, relation, object_, step) in self._known:

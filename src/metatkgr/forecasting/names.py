@@ -6,6 +6,7 @@ import bisect
 import heapq
 import itertools
 import math
+import re
 import threading
 import unicodedata
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from metatkgr.data.facts import Vocabulary
 from metatkgr.data.readers.bad_rows import shorten
 from metatkgr.errors import DataError, UnknownNameError
 
-__all__ = ["GrowingVocabulary", "checked_name", "search_names"]
+__all__ = ["GrowingVocabulary", "checked_name", "near_name", "search_names"]
 
 LONGEST_NAME = 500
 """Characters; longer names are refused."""
@@ -30,6 +31,11 @@ _LONGEST = 100
 """Letters of a text that are compared."""
 _REMEMBERED = 1 << 16
 """Names that are not looked up again."""
+_SHORTEST_SLIP = 5
+"""Letters of a name in which a slip is looked for."""
+_SLIPS = 1000
+"""Names that are compared for a slip with one half of another."""
+_SLIPS_AMONG = 2_000_000
 _SUGGEST_AMONG = 100_000
 """In a larger vocabulary an unknown name is not compared with every other to suggest one."""
 
@@ -178,6 +184,9 @@ class _SearchIndex:
         self._ids: list[int] = []
         self._joined: tuple[str, list[int]] = "", []
         """The first names as one text, which is searched at once, and where each ends."""
+        self._halves: dict[tuple[int, bool, str], list[int]] = {}
+        """Names by their length and their first or last letters, for :meth:`near`."""
+        self._halved, self._halving = 0, threading.Lock()
 
     def add(self, name: str, number: int) -> None:
         """Take in a name of an id."""
@@ -230,6 +239,35 @@ class _SearchIndex:
                 break
         return heapq.nsmallest(limit, best, key=lambda number: best[number])
 
+    def near(self, text: str, size: int) -> int | None:
+        """The id below ``size`` of a name that differs from ``text`` by a slip, or None.
+
+        A slip is a letter too much, too little or another, two letters turned round, small letters
+        or spaces. Numbers and single letters tell things apart ("Team A", "Flight 12"): a slip in
+        one is none. Who shares neither the first nor the last half of the letters is not looked at.
+        """
+        from rapidfuzz.distance import OSA
+
+        with self._halving:
+            for row in range(self._halved, len(self._plain)):
+                for key in _halves(_squeezed(self._plain[row])):
+                    self._halves.setdefault(key, []).append(row)
+                self._halved = row + 1
+        word, marks = _squeezed(text.casefold()), _marks(text)
+        if len(word) < _SHORTEST_SLIP:
+            return None
+        best: tuple[int, int] | None = None
+        for length in (len(word), len(word) - 1, len(word) + 1):
+            for key in _halves(word, length):
+                for row in self._halves.get(key, ())[:_SLIPS]:
+                    if self._ids[row] >= size or _marks(self._names[row]) != marks:
+                        continue
+                    known = _squeezed(self._plain[row])
+                    far = OSA.distance(word, known, score_cutoff=1)
+                    if far <= 1 and (best is None or (far, row) < best):
+                        best = far, row
+        return None if best is None else self._ids[best[1]]
+
     def alike(self, text: str, size: int, limit: int) -> list[int]:
         """Ids below ``size`` of names that are spelt nearly like ``text``, best first."""
         from rapidfuzz import fuzz, process
@@ -244,6 +282,24 @@ class _SearchIndex:
         )
         numbers = (self._ids[row] for _, _, row in matches)
         return list(dict.fromkeys(number for number in numbers if number < size))[:limit]
+
+
+def _squeezed(plain: str) -> str:
+    """Letters and digits alone."""
+    return "".join(letter for letter in plain if letter.isalnum())
+
+
+def _marks(name: str) -> list[str]:
+    """What tells apart names of one pattern: their numbers and single letters."""
+    words = re.findall(r"\w+", name.casefold().replace("_", " "))
+    return [word for word in words if len(word) == 1 or any(map(str.isdigit, word))]
+
+
+def _halves(word: str, length: int | None = None) -> list[tuple[int, bool, str]]:
+    """The first and the last letters of a word, as one of another length would have them."""
+    length = len(word) if length is None else length
+    half = max(length // 2 - 1, 2)
+    return [(length, False, word[:half]), (length, True, word[-half:])]
 
 
 def _has(plain: str, part: str, first: bool) -> bool:
@@ -276,3 +332,14 @@ def search_names(vocabulary: GrowingVocabulary, text: str, limit: int) -> list[i
         more = index.alike(wanted[:_LONGEST], size, limit)
         numbers += [number for number in more if number not in numbers]
     return numbers[:limit]
+
+
+def near_name(vocabulary: GrowingVocabulary, text: str) -> str | None:
+    """A known name, or its label, from which ``text`` differs by a slip; None where there is none.
+
+    A vocabulary of millions is not searched: a new name there is taken as it is.
+    """
+    if len(vocabulary) > _SLIPS_AMONG:
+        return None
+    number = vocabulary.searchable().near(text, len(vocabulary))
+    return None if number is None else vocabulary.label(number)

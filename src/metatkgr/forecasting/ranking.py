@@ -62,6 +62,8 @@ class Question:
     top: int = 10
     horizon: int | None = None
     explain: bool = False
+    as_of: Any = None
+    what_if: tuple[tuple[Any, Any, Any, Any], ...] = ()
 
     def understood(self, snapshot: Snapshot, known: Facts) -> Asked:
         """The question in numbers.
