@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "DataError",
+    "FarDateError",
     "MetaTKGRError",
     "NearNameError",
     "SettingsError",
@@ -28,6 +29,10 @@ class MetaTKGRError(Exception):
 
 class DataError(MetaTKGRError):
     """Facts that cannot be read, found, fetched or used."""
+
+
+class FarDateError(DataError):
+    """A fact that lies far after all others: perhaps a mistyped year."""
 
 
 class NearNameError(DataError):

@@ -138,13 +138,13 @@ def test_a_date_far_after_the_last_fact_needs_a_flag() -> None:
 
 def test_facts_that_go_on_from_day_to_day_are_not_far_however_many() -> None:
     days = Calendar("day")
-    assert far_ahead(range(20, 400), 19, days) is None
-    assert far_ahead([19, 25, 160, 31], 19, days) == 160
+    assert far_ahead(range(20, 900), 19, days) is None
+    assert far_ahead([19, 25, 460, 31], 19, days) == 460
     assert far_ahead([], 19, days) is None
-    assert far_ahead([1100], 1000, days) is None
-    assert far_ahead([1200], 1000, days) == 1200
-    assert far_ahead([30], 10, Calendar("week")) == 30
-    assert far_ahead([30], 10, Calendar("day", stride=7)) == 30
+    assert far_ahead([11_000], 10_000, days) is None
+    assert far_ahead([12_000], 10_000, days) == 12_000
+    assert far_ahead([80], 10, Calendar("week")) == 80
+    assert far_ahead([80], 10, Calendar("day", stride=7)) == 80
 
 
 # As of a day

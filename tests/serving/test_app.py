@@ -153,7 +153,7 @@ def test_search_newcomers_and_graph(client: TestClient, world: Facts) -> None:
     late = client.get("/newcomers", params={"limit": 5}).json()["entities"]
     dates = [entity["first"] for entity in late]
     assert dates == sorted(dates, reverse=True)
-    assert all(entity["facts"] >= 3 for entity in late)
+    assert min(entity["facts"] for entity in late) == 1, "one fact is enough"
     for entity in late:
         timeline = client.get("/facts", params={"entity": entity["name"]}).json()["facts"]
         assert (timeline[0][3], timeline[-1][3]) == (entity["first"], entity["last"])

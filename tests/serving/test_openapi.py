@@ -19,7 +19,7 @@ from metatkgr.serving.schemas import FactIn
 CONFIG = """
 [checks]
 # Of the right form, but this graph has no such name or date.
-positive_data_acceptance.expected-statuses = ["2xx", "400", "404"]
+positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 """
 
 
@@ -65,8 +65,9 @@ def test_every_operation_is_described_with_its_errors(url: str, headers: dict[st
     answer = httpx.get(f"{url}/openapi.json", headers=headers)
     spec = answer.json()
     assert set(spec["paths"]) == {
-        "/entities", "/explain", "/facts", "/graph", "/health", "/health/live", "/metrics",
-        "/newcomers", "/predict", "/quality", "/usage",
+        "/entities", "/explain", "/export", "/facts", "/facts/{number}", "/graph", "/health",
+        "/health/live", "/import", "/metrics", "/newcomers", "/newcomers/forecasts", "/predict",
+        "/quality", "/usage",
     }  # fmt: skip
     for path, methods in spec["paths"].items():
         for method, operation in methods.items():

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from metatkgr.cli.backtest import backtest as backtest_command
 from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import compare as compare_command
@@ -41,6 +42,7 @@ app.add_typer(data_app, name="data")
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("predict")(predict_command)
+app.command("backtest")(backtest_command)
 app.command("calibrate")(calibrate_command)
 app.command("compare")(compare_command)
 app.command("tune")(tune_command)

@@ -62,6 +62,13 @@ def predict(
             "ENTITY)."
         ),
     ] = "object",
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Answer as if nothing had happened after this date; the entity's own facts too.",
+        ),
+    ] = None,
     facts: Annotated[
         str | None,
         typer.Option(
@@ -70,6 +77,9 @@ def predict(
             "--columns and the like hold for it too.",
         ),
     ] = None,
+    allow_far: Annotated[
+        bool, typer.Option("--allow-far", help="With --facts: dates far after the last are right.")
+    ] = False,
     top: Annotated[int, typer.Option(min=1, max=1000, help="How many forecasts.")] = 10,
     horizon: Annotated[
         int | None,
@@ -92,8 +102,8 @@ def predict(
 ) -> None:
     """Forecast the next facts of an entity, new or old, with probabilities and reasons.
 
-    Everything before the query's time is seen, and of the entity its first K facts at any time. To
-    a misspelt name the answer is the nearest ones.
+    Everything before the query's time is seen, and of the entity its first K facts at any time;
+    with --as-of, nothing later than that date. To a misspelt name the answer is the nearest ones.
 
     Examples:
 
@@ -108,7 +118,7 @@ def predict(
     from metatkgr.forecasting.forecaster import Forecaster, Question
     from metatkgr.training.opening import open_model
 
-    _check_asked(entity, newcomers, since, out, cluster, facts, explain)
+    _check_asked(entity, newcomers, since, out, cluster, facts or as_of, explain)
     console = console_for(json_out)
     with console.status(f"opening {data} …"):
         opened = open_model(
@@ -121,13 +131,16 @@ def predict(
         )
         forecaster = Forecaster.load(opened)
     if facts is not None:
-        taken = forecaster.observe(reading.more_facts(facts, forecaster.facts, console))
+        more = reading.more_facts(facts, forecaster.facts, console)
+        taken = forecaster.observe(more, allow_far=allow_far)
         count = len(taken.new_entities)
         new = f", {count:,} new {'entity' if count == 1 else 'entities'}" if count else ""
         console.print(
             f"Observed {taken.accepted:,} facts{new}; {taken.duplicates:,} were known.",
             soft_wrap=True,
         )
+    if as_of is not None:
+        forecaster = forecaster.at(as_of)
     if entity is None:
         from metatkgr.forecasting.newcomers import Opening, forecast_newcomers
 

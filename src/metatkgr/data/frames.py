@@ -1,19 +1,42 @@
 """Facts as frames and graphs of other libraries; each is imported only when it is asked for.
 
 The way back is ``read_facts``, which takes all of them but PyKEEN's triples, which have no time.
+Rows of any kind are written to files of text or Parquet.
 """
 
 from __future__ import annotations
 
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from metatkgr.data.facts import Facts
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, SettingsError
+from metatkgr.files import atomic_path
 
-__all__ = ["need", "to_arrow", "to_networkx", "to_pandas", "to_polars", "to_pyg", "to_pykeen"]
+__all__ = [
+    "FORMATS",
+    "need",
+    "to_arrow",
+    "to_networkx",
+    "to_pandas",
+    "to_polars",
+    "to_pyg",
+    "to_pykeen",
+    "written_rows",
+]
+
+FORMATS = (".parquet", ".jsonl", ".csv")
+"""In which rows are written."""
+_ROWS = 1 << 16
+"""Rows of Parquet written in one go."""
+Write = Callable[[Sequence[Any]], object]
 
 _INSTALL = {"torch_geometric": "torch-geometric"}
 
@@ -124,3 +147,53 @@ def to_networkx(facts: Facts) -> Any:
         key = (facts.relations.names[r], t)
         graph.add_edge(names[s], names[o], key=key, relation=key[0], time=dates[t], step=t)
     return graph
+
+
+@contextmanager
+def written_rows(out: str | Path, kind: type) -> Iterator[Write]:
+    """What writes rows to a file, which appears when it is complete.
+
+    Args:
+        out: its name says which of ``FORMATS`` it has.
+        kind: of the rows, a ``NamedTuple`` of texts, numbers and switches.
+    """
+    path = Path(out)
+    if path.suffix not in FORMATS:
+        raise SettingsError(f"rows are written as {', '.join(FORMATS)}, not {path.name!r}")
+    with atomic_path(path) as temporary:
+        if path.suffix == ".parquet":
+            with _parquet(temporary, kind) as write:
+                yield write
+            return
+        with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            if path.suffix == ".csv":
+                lines = csv.writer(file)
+                lines.writerow(get_type_hints(kind))
+                yield lines.writerows
+            else:
+                yield lambda rows: file.writelines(
+                    json.dumps(row._asdict(), ensure_ascii=False, allow_nan=False) + "\n"
+                    for row in rows
+                )
+
+
+@contextmanager
+def _parquet(path: Path, kind: type) -> Iterator[Write]:
+    pa, parquet = need("pyarrow"), need("pyarrow.parquet")
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    schema = pa.schema([(name, kinds[type_]) for name, type_ in get_type_hints(kind).items()])
+    waiting: list[Any] = []
+
+    def flush() -> None:
+        if waiting:
+            file.write_table(pa.Table.from_pylist([r._asdict() for r in waiting], schema=schema))
+        waiting.clear()
+
+    def write(rows: Sequence[Any]) -> None:
+        waiting.extend(rows)
+        if len(waiting) >= _ROWS:
+            flush()
+
+    with parquet.ParquetWriter(path, schema) as file:
+        yield write
+        flush()

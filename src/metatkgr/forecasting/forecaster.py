@@ -165,6 +165,15 @@ class Forecaster(KnownFacts):
         with self._lock:
             return self._past((step, self.snapshot().version))
 
+    def anew(self, facts: Facts) -> Forecaster:
+        """The same model and calibration, told nothing but some facts."""
+        how: dict[str, Any] = {"another": self._another, "learned": self._learned}
+        made = Forecaster(
+            self._another(), facts, shots=self.shots, calibration=self.calibration, **how
+        )
+        made._engine.last_old_step = self._engine.last_old_step
+        return made
+
     def _as_of(self, when: tuple[int, int]) -> Forecaster:
         step, learned = when[0], self._engine.last_old_step
         if self._learned and step < learned:
@@ -173,17 +182,10 @@ class Forecaster(KnownFacts):
                 f"{self.model.name} has learned from facts up to {label(learned)}: as of "
                 f"{label(step)} it would know the future; take a model that needs no training"
             )
-        past = Forecaster(
-            self._another(),
-            as_of(self.facts, step, names=not self._learned),
-            shots=self.shots,
-            calibration=self.calibration if self._learned else None,
-            another=self._another,
-            learned=self._learned,
-        )
         if self._learned:
-            past._engine.last_old_step = learned
-        return past
+            return self.anew(as_of(self.facts, step, names=False))
+        how: dict[str, Any] = {"another": self._another, "learned": False}
+        return Forecaster(self._another(), as_of(self.facts, step), shots=self.shots, **how)
 
     # Queries
 

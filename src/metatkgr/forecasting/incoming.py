@@ -25,7 +25,7 @@ FURTHEST = 1 << 20
 """Steps: a fact or query further from the graph's beginning (or, in a longer graph, further than
 16 times its length) is refused as a misread date."""
 
-_NEAR = {"hour": 2160, "day": 90, "week": 13, "month": 6, "year": 2, "step": 30}
+_NEAR = {"hour": 8784, "day": 366, "week": 53, "month": 12, "year": 5, "step": 100}
 """A gap before a fact that nobody need confirm, or a tenth of the graph's length where that is
 more."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metatkgr.data.facts import Facts
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, FarDateError
 from metatkgr.forecasting.explain import FactView, Match, Observed, Retracted, Verbaliser
 from metatkgr.forecasting.incoming import (
     check_near,
@@ -87,7 +87,7 @@ class KnownFacts:
         last, calendar = self._graph.last_step, self._trained_on.calendar
         step = far_ahead(steps, last, calendar)
         if step is not None:
-            raise DataError(
+            raise FarDateError(
                 f"{calendar.label(step)} is {step - last:,} steps after the last fact "
                 f"({calendar.label(last)}), and every forecast would be for later still; if it is "
                 "right, say so with allow_far"

@@ -6,21 +6,17 @@ are shared out, and their rows come back in that order: the file is the same.
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metatkgr.data.frames import need
+from metatkgr.data.frames import written_rows
 from metatkgr.data.periods import Period, Periods
-from metatkgr.errors import DataError, MetaTKGRError, SettingsError
-from metatkgr.files import atomic_path
+from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_step
@@ -30,19 +26,16 @@ from metatkgr.training.cluster import connected
 from metatkgr.training.opening import open_model
 
 __all__ = [
-    "FORMATS",
     "NewcomerForecast",
     "NodeForecasts",
     "Opening",
     "forecast_newcomers",
     "newcomers_since",
+    "some_forecasts",
 ]
 
-FORMATS = (".parquet", ".jsonl", ".csv")
 _AT_ONCE = 64
 """Newcomers asked about in one go; one piece of a cluster's work."""
-_ROWS = 1 << 16
-"""Rows written in one go."""
 _DURATION = re.compile(r"(\d{1,9})\s*([hdwy])")
 _LENGTHS: Mapping[str, Mapping[str, int]] = {
     "hour": {"h": 1, "d": 24, "w": 168},
@@ -140,15 +133,12 @@ def forecast_newcomers(
         MetaTKGRError: the question cannot be asked, a node sees other facts, the file has no
             known format or cannot be written.
     """
-    path = Path(out)
-    if path.suffix not in FORMATS:
-        raise SettingsError(f"forecasts are written as {', '.join(FORMATS)}, not {path.name!r}")
     asked = question or Question("")
     snapshot = forecaster.snapshot()
     emerged = newcomers_since(snapshot, since)
     pieces = [emerged[begin : begin + _AT_ONCE] for begin in range(0, len(emerged), _AT_ONCE)]
     count = 0
-    with atomic_path(path) as temporary, _writer(temporary) as write:
+    with written_rows(out, NewcomerForecast) as write:
 
         def collect(results: Iterable[list[NewcomerForecast]]) -> None:
             nonlocal count
@@ -167,6 +157,22 @@ def forecast_newcomers(
                 there = NodeForecasts(opening, calibration, _size(snapshot), nodes.device, asked)
                 collect(nodes.map(there, pieces))
     return len(emerged), count
+
+
+def some_forecasts(
+    forecaster: Forecaster, asked: Question, emerged: list[int], skip: int = 0
+) -> Iterator[tuple[int, list[NewcomerForecast]]]:
+    """The rows of newcomers, a batch at a time, each with how many newcomers are done.
+
+    Args:
+        forecaster: of the facts.
+        asked: what is asked about each.
+        emerged: their numbers.
+        skip: so many of them are done already.
+    """
+    for begin in range(skip, len(emerged), _AT_ONCE):
+        piece = emerged[begin : begin + _AT_ONCE]
+        yield begin + len(piece), _rows(forecaster, asked, piece)
 
 
 def _rows(forecaster: Forecaster, asked: Question, piece: list[int]) -> list[NewcomerForecast]:
@@ -228,48 +234,3 @@ class NodeForecasts:
                 "must share it"
             )
         return found
-
-
-@contextmanager
-def _writer(path: Path) -> Iterator[Callable[[list[NewcomerForecast]], None]]:
-    """What writes rows to a file, in the format of its name."""
-    columns = NewcomerForecast._fields
-    if path.suffix == ".parquet":
-        with _parquet_writer(path) as write:
-            yield write
-        return
-    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        if path.suffix == ".csv":
-            lines = csv.writer(file)
-            lines.writerow(columns)
-            yield lines.writerows
-        else:
-            yield lambda rows: file.writelines(
-                json.dumps(row._asdict(), ensure_ascii=False, allow_nan=False) + "\n"
-                for row in rows
-            )
-
-
-@contextmanager
-def _parquet_writer(path: Path) -> Iterator[Callable[[list[NewcomerForecast]], None]]:
-    pa, parquet = need("pyarrow"), need("pyarrow.parquet")
-    kinds = {str: pa.string(), int: pa.int32(), float: pa.float64()}
-    types = {"rank": int, "probability": float, "score": float}
-    columns = NewcomerForecast._fields
-    schema = pa.schema([(name, kinds[types.get(name, str)]) for name in columns])
-    waiting: list[NewcomerForecast] = []
-
-    def flush() -> None:
-        if waiting:
-            table = pa.Table.from_pylist([row._asdict() for row in waiting], schema=schema)
-            file.write_table(table)
-        waiting.clear()
-
-    def write(rows: list[NewcomerForecast]) -> None:
-        waiting.extend(rows)
-        if len(waiting) >= _ROWS:
-            flush()
-
-    with parquet.ParquetWriter(path, schema) as file:
-        yield write
-        flush()

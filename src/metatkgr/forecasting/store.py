@@ -276,6 +276,12 @@ class FactStore:
             last = last.where(CHANGES.c.received <= known_at.astimezone(dt.UTC))
         return self._read(LOG.where(CHANGES.c.number.in_(last), ~CHANGES.c.retracted))
 
+    def log(self, known_at: dt.datetime | None = None) -> Iterator[StoredFact]:
+        """All changes, or those that had come by a moment."""
+        if known_at is None:
+            return self._read(LOG)
+        return self._read(LOG.where(CHANGES.c.received <= known_at.astimezone(dt.UTC)))
+
     def history(self, number: int) -> list[StoredFact]:
         """What was said about a fact, oldest first; nothing, where there is no such fact."""
         return list(self._read(LOG.where(CHANGES.c.fact == number)))

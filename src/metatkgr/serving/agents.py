@@ -69,7 +69,7 @@ def agents_server(service: Service) -> MCPServer[Any]:
     def newcomers(
         limit: Annotated[int, Field(ge=1, le=100)] = 8,
     ) -> schemas.EntitiesOut:
-        """The entities that emerged last, of those with at least three facts; latest first."""
+        """The entities that emerged last, those with a single fact too; latest first."""
         return schemas.EntitiesOut(entities=service.newcomers(limit))
 
     def as_of(
@@ -121,12 +121,19 @@ def agents_server(service: Service) -> MCPServer[Any]:
 
     def observe(
         facts: Annotated[list[schemas.FactIn], Field(min_length=1, max_length=schemas.MOST_FACTS)],
+        confirm_new: Annotated[
+            bool, Field(description="Take new names that are nearly a known one, too.")
+        ] = False,
+        allow_far: Annotated[
+            bool, Field(description="Take dates far after the last fact, too.")
+        ] = False,
     ) -> Observed:
         """Add facts, all or none: on disk, and part of every later answer.
 
         A fact that is known changes nothing. New entities are welcome; new relations are not.
         """
-        return service.add([(f.subject, f.relation, f.object, f.time) for f in facts])
+        rows = [(f.subject, f.relation, f.object, f.time) for f in facts]
+        return service.add(rows, confirm_new=confirm_new, allow_far=allow_far)
 
     for function in (graph, search, newcomers, as_of, what_next, why, observe):
         tool(function)

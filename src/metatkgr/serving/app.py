@@ -13,11 +13,13 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
+from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Observed
 from metatkgr.forecasting.store_tables import Amounts
 from metatkgr.serving import schemas
 from metatkgr.serving.auth import Tokens
 from metatkgr.serving.batches import Batches
+from metatkgr.serving.changes import add_changes, tell
 from metatkgr.serving.errors import handle_errors, methods_of
 from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.metrics import Metrics
@@ -39,6 +41,7 @@ _SAID = {
     401: "The token is missing or wrong.",
     403: "The token's role does not allow it; without tokens, only this machine is answered.",
     404: "A name that nothing answers to; the hint has the nearest.",
+    409: "Asked back: a name that is nearly a known one, or a date far after the last fact.",
     408: "The body took too long.",
     413: "The body is too large.",
     415: "The body is not JSON.",
@@ -98,7 +101,13 @@ def create_app(
     )
     async def predict(query: schemas.PredictIn) -> JSONResponse:
         """Rank what comes next for an entity."""
-        forecasts = await batches.ask(query)
+        if query.as_of is None and query.known_at is None:
+            forecasts = await batches.ask(query)
+        else:  # takes longer: nobody else waits for it
+            found = await run_in_threadpool(service.look_back, query)
+            if isinstance(found, MetaTKGRError):
+                raise found
+            forecasts = found
         # As it is: to validate and copy what was made here takes longer than to write it.
         return JSONResponse(forecasts.to_json())
 
@@ -114,15 +123,16 @@ def create_app(
         )
         return schemas.ExplainOut(reasons=reasons)
 
-    @app.post("/facts", responses=_errors(408, 413, 415), dependencies=secured)
+    @app.post("/facts", responses=_errors(404, 408, 409, 413, 415), dependencies=secured)
     def add_facts(facts: schemas.OneOrMore) -> Observed:
         """Observe one fact, or several as `{"facts": [...]}`: all of them or none.
 
         When this answers 200, they are on disk and part of every later forecast. The same fact
-        sent again changes nothing. New entities are welcome; new relations are not.
+        sent again changes nothing. New entities are welcome; new relations are not. With
+        `retract` they are taken back instead, and with `replaces` one fact takes another's place.
         """
         given = facts.facts if isinstance(facts, schemas.FactsIn) else [facts]
-        return service.add([(f.subject, f.relation, f.object, f.time) for f in given])
+        return tell(service, [(f.subject, f.relation, f.object, f.time) for f in given], facts)
 
     @app.get("/facts", responses=_errors(404), dependencies=secured)
     def timeline(
@@ -140,7 +150,7 @@ def create_app(
     def newcomers(
         limit: Annotated[int, Query(ge=1, le=100)] = 8,
     ) -> schemas.EntitiesOut:
-        """The entities that emerged last, of those with at least three facts."""
+        """The entities that emerged last, those with a single fact too."""
         return schemas.EntitiesOut(entities=service.newcomers(limit))
 
     @app.get("/graph", responses=_errors(), dependencies=secured)
@@ -201,6 +211,7 @@ def create_app(
         """Numbers for Prometheus."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    add_changes(app, service, _errors, secured)
     _add_page(app)
     methods = methods_of(app)
     posts = [path for path, known in methods.items() if "POST" in known]

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from metatkgr.deadlines import StoppedError
-from metatkgr.errors import MetaTKGRError, UnknownNameError
+from metatkgr.errors import FarDateError, MetaTKGRError, NearNameError, UnknownNameError
 from metatkgr.forecasting.store import StoreError
 from metatkgr.forecasting.store_tables import QuotaError
 
@@ -85,9 +85,9 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == 404:
         message = "there is nothing at this path"
     headers = dict(error.headers) if error.headers else {}
-    if error.status_code == 405:
+    if error.status_code == 405 and (methods := methods_of(request.app).get(request.url.path)):
         # A path may have several routes; the router names the methods of the first alone.
-        headers["Allow"] = ", ".join(sorted(methods_of(request.app)[request.url.path]))
+        headers["Allow"] = ", ".join(sorted(methods))
     return answer(error.status_code, code, message, hint, headers)
 
 
@@ -101,6 +101,9 @@ async def _input_error(request: Request, error: Exception) -> JSONResponse:
     message, _, hint = (text, "", "") if "\n" in text else text.partition("; ")
     if isinstance(error, QuotaError):
         return answer(429, "quota", message, hint, {"Retry-After": "3600"})
+    if isinstance(error, (NearNameError, FarDateError)):
+        code = "near_name" if isinstance(error, NearNameError) else "far_date"
+        return answer(409, code, message, hint)
     if isinstance(error, UnknownNameError):
         return answer(404, "unknown_name", message, hint)
     return answer(400, "bad_request", message, hint)

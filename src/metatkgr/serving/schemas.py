@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,6 +20,8 @@ from metatkgr.forecasting.explain import FactView, Forecast, Match, Reason
 
 __all__ = [
     "MOST_FACTS",
+    "PLAIN",
+    "ChangeOut",
     "EntitiesOut",
     "ErrorOut",
     "ExplainIn",
@@ -28,8 +32,11 @@ __all__ = [
     "ForecastsOut",
     "GraphOut",
     "HealthOut",
+    "HistoryOut",
+    "ImportIn",
     "ModelQualityOut",
     "Name",
+    "OneFactIn",
     "OneOrMore",
     "PredictIn",
     "QualityOut",
@@ -45,6 +52,8 @@ __all__ = [
 MOST_FACTS = 1000
 """Facts in one request."""
 
+PLAIN = r"^[^\x00-\x1f\x7f]*$"
+"""No control characters."""
 Name = Annotated[
     str,
     StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$"),
@@ -95,10 +104,39 @@ class FactIn(_In):
     time: Time
 
 
-class FactsIn(_In):
+class TellIn(_In):
+    """Who says so, and what is meant."""
+
+    source: Annotated[str, StringConstraints(max_length=200, pattern=PLAIN)] = Field(
+        "", description="Who says so; without it, the name of the token."
+    )
+    observed: Time | None = Field(None, description="When the source observed it.")
+    confirm_new: bool = Field(
+        False, description="Take new names that are nearly a known one; else they are asked back."
+    )
+    allow_far: bool = Field(False, description="Take dates far after the last fact.")
+    retract: bool = Field(False, description="These facts do not hold: take them back.")
+
+
+class OneFactIn(FactIn, TellIn):
+    """A fact, and who says so."""
+
+    replaces: int | None = Field(
+        None, ge=1, le=1 << 62, description="Number of the fact in whose place this one comes."
+    )
+
+
+class FactsIn(TellIn):
     """Several facts; all are taken or none."""
 
     facts: list[FactIn] = Field(min_length=1, max_length=MOST_FACTS)
+
+
+class ImportIn(TellIn):
+    """A file of facts."""
+
+    format: Literal["csv", "jsonl"]
+    text: str = Field(min_length=1, description="Its content; columns as `metatkgr` reads them.")
 
 
 def _how_many(body: Any) -> str:
@@ -106,7 +144,7 @@ def _how_many(body: Any) -> str:
 
 
 OneOrMore = Annotated[
-    Annotated[FactIn, Tag("fact")] | Annotated[FactsIn, Tag("facts")], Discriminator(_how_many)
+    Annotated[OneFactIn, Tag("fact")] | Annotated[FactsIn, Tag("facts")], Discriminator(_how_many)
 ]
 """A fact, or several; errors speak of the one that was meant."""
 
@@ -133,6 +171,15 @@ class PredictIn(_In):
     top: Few = 10
     horizon: Few | None = Field(None, description="The best over so many steps from `at` on.")
     explain: bool = Field(False, description="Say for each forecast what speaks for it.")
+    as_of: Time | None = Field(
+        None, description="Answer as if nothing had happened after this date."
+    )
+    known_at: AwareDatetime | None = Field(
+        None, strict=False, description="Answer by what this service had been told at this moment."
+    )
+    what_if: list[FactIn] = Field(
+        [], max_length=100, description="Facts that are supposed for this answer, and never kept."
+    )
 
 
 class ExplainIn(_In):
@@ -198,6 +245,26 @@ class TimelineOut(BaseModel):
     entity: str
     total: int = Field(description="How many there are.")
     facts: list[FactView]
+    ids: list[int | None] = Field(
+        [], description="The number of each fact that this service was told; null for the graph's."
+    )
+
+
+class ChangeOut(BaseModel):
+    """What was said about a fact, by whom and when."""
+
+    fact: FactView
+    retracted: bool
+    source: str
+    observed: str
+    received: datetime
+
+
+class HistoryOut(BaseModel):
+    """All that was said about a fact, oldest first."""
+
+    id: int
+    changes: list[ChangeOut]
 
 
 class RelationOut(BaseModel):

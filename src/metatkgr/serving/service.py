@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
-from metatkgr.deadlines import check
-from metatkgr.errors import DataError, MetaTKGRError
-from metatkgr.forecasting.explain import FactView, Forecasts, Match, Observed
+from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
+from metatkgr.forecasting.explain import FactView, Forecasts, Observed, Retracted
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_rows
 from metatkgr.forecasting.ranking import Question
-from metatkgr.forecasting.store import FactStore, StoreError
+from metatkgr.forecasting.store import FactStore, StoredFact, StoreError
 from metatkgr.forecasting.store_tables import Amounts, Spending
+from metatkgr.recent import Recent
 from metatkgr.serving.auth import ASKING
 from metatkgr.serving.limits import Limits
-from metatkgr.serving.schemas import GraphOut, PredictIn, RelationOut, TimelineOut
+from metatkgr.serving.schemas import PredictIn
+from metatkgr.serving.views import Views
 
 __all__ = ["Service"]
 
 _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 20_000
-_A_FEW = 3
-"""Facts that a newcomer has at least, to be worth a look."""
-_LOOKED_AT = 256
-"""Entities that are looked at together in the search for newcomers."""
 _PROBE_SECONDS = 1.0
 """How long what a probe of the store said is taken for true."""
 _PATIENCE = 1.5
 """Seconds after which a probe that has not come back is told as such."""
 
 
-class Service:
+class Service(Views):
     """A forecaster whose observed facts are kept in a store, and come from it.
 
     A fact goes one way, whoever sends it: checked, committed to the store, read back by its
@@ -59,12 +55,8 @@ class Service:
         limits: Limits | None = None,
         poll_seconds: float = 0.2,
     ) -> None:
-        self.forecaster = forecaster
-        self.store = store
-        self.model = model
+        super().__init__(forecaster, store, model)
         self.limits = limits or Limits()
-        self.observed = 0
-        """Facts that came out of the store and hold, less the graph's own that are retracted."""
         self.refused = 0
         """Facts of the store that the forecaster cannot take (another graph's)."""
         self._poll_seconds = poll_seconds
@@ -74,11 +66,12 @@ class Service:
         self._probing = threading.Lock()
         self._probe: _Probe | None = None
         self._poller = threading.Thread(target=self._poll, name="store-poller", daemon=True)
-        self._base = graph = forecaster.facts
+        graph = self._base
         self._new_names: set[str] = set()
         self._names_bytes = 0
         self._last_step = graph.steps - 1 + max(1, int(graph.steps * self.limits.steps_ahead))
-        self._relation_counts: tuple[int, list[RelationOut]] = (-1, [])
+        self._looking_back = threading.Lock()
+        self._told_by = Recent(self._told_at, 2)
 
     def start(self) -> None:
         """Observe what the store holds, then follow it."""
@@ -120,14 +113,51 @@ class Service:
 
     def answer(self, questions: Sequence[PredictIn]) -> list[Forecasts | MetaTKGRError]:
         """An answer or an error for each of some questions."""
-        return self.forecaster.predict_many([Question(**dict(one)) for one in questions])
+        return self.forecaster.predict_many([_question(one) for one in questions])
 
-    def add(self, facts: Iterable[Sequence[str | int]]) -> Observed:
+    def look_back(self, question: PredictIn) -> Forecasts | MetaTKGRError:
+        """The answer to a question about the past, which may take a while."""
+        forecaster = self.forecaster
+        if question.known_at is not None:
+            with self._looking_back:
+                forecaster = self._told_by(question.known_at.astimezone(dt.UTC))
+        return forecaster.predict_many([_question(question)])[0]
+
+    def _told_at(self, moment: dt.datetime) -> Forecaster:
+        """A forecaster that has been told what the store held at a moment."""
+        past = self.forecaster.anew(self._base)
+        state = {row.fact: row.retracted for row in self.store.log(moment)}
+        past.observe([fact for fact, gone in state.items() if not gone], allow_far=True)
+        past.retract([fact for fact, gone in state.items() if gone])
+        return past
+
+    def add(
+        self,
+        facts: Iterable[Sequence[str | int]],
+        *,
+        source: str = "",
+        observed: str = "",
+        confirm_new: bool = False,
+        allow_far: bool = False,
+        replaces: int | None = None,
+    ) -> Observed:
         """Keep facts and observe them: on disk, and part of every later answer.
 
         What they take is counted against the quota of who asks.
+
+        Args:
+            facts: (subject, relation, object, time) each.
+            source: who says so; where it is empty, who asks.
+            observed: when the source observed it.
+            confirm_new: take new names that are nearly known ones, too.
+            allow_far: take dates far after the last fact, too.
+            replaces: number of a fact that is retracted for it.
+
+        Raises:
+            NearNameError, FarDateError: it is asked back.
         """
         rows = self._checked([(s, r, o, t) for s, r, o, t in facts])
+        self.forecaster.check(rows, confirm_new=confirm_new, allow_far=allow_far)
         names = dict.fromkeys(name for row in rows for name in (row.subject, row.object))
         known = self._base.entities
         new = tuple(name for name in names if name not in known and name not in self._new_names)
@@ -137,17 +167,40 @@ class Service:
                 f"{self.limits.new_names_bytes:,} bytes that this service keeps for them; facts "
                 "about known entities are still welcome (--new-names-bytes allows more)"
             )
-        who, size = ASKING.get()
-        spending = None
-        if who is not None and who.bounded:
-            spending = Spending(who.name, Amounts(len(rows), len(new), size), who.most)
-        added = self.store.add(rows, spending=spending)
+        about = _about(source, observed, len(rows), len(new))
+        if replaces is None:
+            added = self.store.add(rows, **about)
+        else:
+            added = self.store.correct(self.history(replaces)[-1].fact, rows[0], **about)
+        self._catch_up_or_later()
+        return Observed(added.accepted, added.duplicates, new)
+
+    def retract(
+        self, facts: Iterable[Sequence[str | int]], *, source: str = "", observed: str = ""
+    ) -> Retracted:
+        """Take facts back, those of the graph too: on disk, and part of no later answer."""
+        rows = self._checked([(s, r, o, t) for s, r, o, t in facts])
+        done = self.store.retract(rows, **_about(source, observed, len(rows), 0))
+        self._catch_up_or_later()
+        return done
+
+    def history(self, number: int) -> list[StoredFact]:
+        """What was said about a fact.
+
+        Raises:
+            UnknownNameError: there is no such fact.
+        """
+        changes = self.store.history(number)
+        if not changes:
+            raise UnknownNameError("fact", str(number), [], among=len(self.store))
+        return changes
+
+    def _catch_up_or_later(self) -> None:
         try:
             self.catch_up(self.store.committed)
         except StoreError as error:
-            # They are kept; whoever follows the store observes them a moment later.
+            # It is kept; whoever follows the store observes it a moment later.
             _LOG.warning("%s", error)
-        return Observed(added.accepted, added.duplicates, new)
 
     def catch_up(self, number: int | None = None) -> None:
         """Observe the facts that were added to the store since the last time.
@@ -174,7 +227,7 @@ class Service:
             return
         try:
             if hold:
-                told = self.forecaster.observe(facts)
+                told = self.forecaster.observe(facts, allow_far=True)
                 self.observed += told.accepted
                 self._new_names.update(told.new_entities)
                 self._names_bytes += _size(told.new_entities)
@@ -220,69 +273,6 @@ class Service:
             rows.append(FactView(*names, calendar.label(step)))
         return rows
 
-    def _name(self, text: str) -> str:
-        """The name of a known entity, where its label or alias was told."""
-        known = self._base.entities
-        return str(known[known.id(text)]) if text in known else text
-
-    def relations(self) -> list[RelationOut]:
-        """Relations with the number of their facts, most frequent first."""
-        snapshot = self.forecaster.snapshot()
-        version, known = self._relation_counts
-        if version != snapshot.version:
-            names = snapshot.first.relations
-            counts = snapshot.relation_counts(snapshot.last_step + 1)
-            known = [
-                RelationOut(name=names[n], label=names.label(n), facts=int(counts[n]))
-                for n in np.argsort(-counts, kind="stable").tolist()
-            ]
-            self._relation_counts = (snapshot.version, known)
-        return known
-
-    def timeline(self, entity: str, limit: int, before: Any = None) -> TimelineOut:
-        """The last facts of an entity, all or those before a time, and how many there are."""
-        if before is not None:
-            known = self.forecaster.timeline(entity, before=before)
-            return TimelineOut(entity=entity, total=len(known), facts=known[-limit:])
-        facts = self.forecaster.timeline(entity, limit)
-        snapshot = self.forecaster.snapshot()
-        count, *_ = snapshot.seen([snapshot.entities.id(entity.strip())])[0]
-        return TimelineOut(entity=entity, total=count, facts=facts)
-
-    def newcomers(self, limit: int = 8) -> list[Match]:
-        """Entities that emerged last and are in a few facts already, latest first."""
-        snapshot = self.forecaster.snapshot()
-        entities, label = snapshot.entities, snapshot.first.calendar.label
-        latest = np.argsort(-snapshot.index.first_seen.numpy(), kind="stable")
-        matches: list[Match] = []
-        for begin in range(0, len(latest), _LOOKED_AT):
-            check()
-            some = latest[begin : begin + _LOOKED_AT].tolist()
-            for number, (count, first, last) in zip(some, snapshot.seen(some), strict=True):
-                if count >= _A_FEW:
-                    name, shown = entities.name(number), entities.label(number)
-                    matches.append(Match(name, shown, count, label(first), label(last)))
-                if len(matches) == limit:
-                    return matches
-        return matches
-
-    def describe(self) -> GraphOut:
-        """The graph in a few words."""
-        snapshot = self.forecaster.snapshot()
-        first, last = snapshot.first, snapshot.last_step
-        return GraphOut(
-            dataset=first.name,
-            model=self.model,
-            facts=sum(map(len, snapshot.parts)),
-            entities=len(snapshot.entities),
-            observed=self.observed,
-            unit=first.calendar.unit,
-            first=first.calendar.label(0),
-            last=first.calendar.label(last),
-            next=first.calendar.label(last + 1),
-            relations=self.relations(),
-        )
-
 
 class _Probe(threading.Thread):
     """Whether a store takes and gives."""
@@ -303,6 +293,22 @@ class _Probe(threading.Thread):
         except StoreError as error:
             self.failed = True
             _LOG.error("%s", error)
+
+
+def _question(asked: PredictIn) -> Question:
+    words = {name: value for name, value in asked if name not in ("known_at", "what_if")}
+    supposed = tuple((f.subject, f.relation, f.object, f.time) for f in asked.what_if)
+    return Question(**words, what_if=supposed)
+
+
+def _about(source: str, observed: str, facts: int, new: int) -> dict[str, Any]:
+    """Who says so, and what it takes of the quota of who asks."""
+    who, size = ASKING.get()
+    spending = None
+    if who is not None and who.bounded:
+        spending = Spending(who.name, Amounts(facts, new, size), who.most)
+    named = "" if who is None else who.name
+    return {"source": source or named, "observed": observed, "spending": spending}
 
 
 def _size(names: Iterable[str]) -> int:

@@ -1,0 +1,116 @@
+"""What a service knows, for people to look at: the graph, its newcomers, the facts of an entity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metatkgr.deadlines import check
+from metatkgr.forecasting.explain import FactView, Match
+from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.store import FactStore
+from metatkgr.serving.schemas import GraphOut, RelationOut, TimelineOut
+
+__all__ = ["Views"]
+
+_LOOKED_AT = 256
+"""Entities that are looked at together in the search for newcomers."""
+
+
+class Views:
+    """Looks at a forecaster and its store.
+
+    Args:
+        forecaster: knows the facts.
+        store: has those that were told.
+        model: what to call the model.
+    """
+
+    def __init__(self, forecaster: Forecaster, store: FactStore, model: str) -> None:
+        self.forecaster = forecaster
+        self.store = store
+        self.model = model
+        self.observed = 0
+        """Facts that came out of the store and hold, less the graph's own that are retracted."""
+        self._base = forecaster.facts
+        self._relation_counts: tuple[int, list[RelationOut]] = (-1, [])
+
+    @property
+    def unit(self) -> str:
+        """Of the graph's time."""
+        return self._base.calendar.unit
+
+    def _name(self, text: str) -> str:
+        """The name of a known entity, where its label or alias was told."""
+        known = self._base.entities
+        return str(known[known.id(text)]) if text in known else text
+
+    def _relation(self, text: str) -> str:
+        known = self._base.relations
+        return str(known[known.id(text)]) if text in known else text
+
+    def relations(self) -> list[RelationOut]:
+        """Relations with the number of their facts, most frequent first."""
+        snapshot = self.forecaster.snapshot()
+        version, known = self._relation_counts
+        if version != snapshot.version:
+            names = snapshot.first.relations
+            counts = snapshot.relation_counts(snapshot.last_step + 1)
+            known = [
+                RelationOut(name=names[n], label=names.label(n), facts=int(counts[n]))
+                for n in np.argsort(-counts, kind="stable").tolist()
+            ]
+            self._relation_counts = (snapshot.version, known)
+        return known
+
+    def timeline(self, entity: str, limit: int, before: Any = None) -> TimelineOut:
+        """The last facts of an entity, all or those before a time, and how many there are."""
+        if before is not None:
+            known = self.forecaster.timeline(entity, before=before)
+            return TimelineOut(entity=entity, total=len(known), facts=known[-limit:], ids=[])
+        facts = self.forecaster.timeline(entity, limit)
+        snapshot = self.forecaster.snapshot()
+        count, *_ = snapshot.seen([snapshot.entities.id(entity.strip())])[0]
+        # The store knows names, the timeline shows labels.
+        named = [
+            FactView(self._name(s), self._relation(r), self._name(o), t) for s, r, o, t in facts
+        ]
+        told = self.store.ids(named)
+        return TimelineOut(
+            entity=entity, total=count, facts=facts, ids=[told.get(fact) for fact in named]
+        )
+
+    def newcomers(self, limit: int = 8) -> list[Match]:
+        """Entities that emerged last, latest first; one fact is enough."""
+        snapshot = self.forecaster.snapshot()
+        entities, label = snapshot.entities, snapshot.first.calendar.label
+        latest = np.argsort(-snapshot.index.first_seen.numpy(), kind="stable")
+        matches: list[Match] = []
+        for begin in range(0, len(latest), _LOOKED_AT):
+            check()
+            some = latest[begin : begin + _LOOKED_AT].tolist()
+            for number, (count, first, last) in zip(some, snapshot.seen(some), strict=True):
+                if count:
+                    name, shown = entities.name(number), entities.label(number)
+                    matches.append(Match(name, shown, count, label(first), label(last)))
+                if len(matches) == limit:
+                    return matches
+        return matches
+
+    def describe(self) -> GraphOut:
+        """The graph in a few words."""
+        snapshot = self.forecaster.snapshot()
+        first, last = snapshot.first, snapshot.last_step
+        return GraphOut(
+            dataset=first.name,
+            model=self.model,
+            facts=sum(map(len, snapshot.parts)),
+            entities=len(snapshot.entities),
+            observed=self.observed,
+            unit=first.calendar.unit,
+            first=first.calendar.label(0),
+            last=first.calendar.label(last),
+            next=first.calendar.label(last + 1),
+            relations=self.relations(),
+        )

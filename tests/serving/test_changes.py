@@ -1,0 +1,238 @@
+"""Facts over HTTP: taken back, corrected, asked back, supposed, in files, as they were known."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from fastapi.testclient import TestClient
+
+import metatkgr as mt
+import postgres_server
+from faults.service_kills import workers_of
+from local_service import Command, client_of, started
+from metatkgr.data.facts import Facts
+from metatkgr.forecasting.store import FactStore
+from metatkgr.serving.app import create_app
+from metatkgr.serving.limits import ServiceSettings
+
+NEW = "Zoltan Newcomer"
+
+
+@pytest.fixture
+def client(world: Facts, tmp_path: Path) -> Iterator[TestClient]:
+    app = create_app(started(world, tmp_path / "facts.sqlite"), ServiceSettings())
+    with client_of(app) as found:
+        yield found
+
+
+def fact_of(world: Facts, subject: str = NEW, ahead: int = 0) -> dict[str, Any]:
+    _, relation, other, _ = world.describe(0)
+    time = world.calendar.label(world.steps - 1 + ahead)
+    return {"subject": subject, "relation": relation, "object": other, "time": time}
+
+
+def number_of(client: TestClient, entity: str) -> int:
+    (number,) = client.get("/facts", params={"entity": entity}).json()["ids"]
+    assert isinstance(number, int)
+    return number
+
+
+def test_a_fact_is_deleted_and_its_history_stays(client: TestClient, world: Facts) -> None:
+    fact = fact_of(world)
+    client.post("/facts", json=fact | {"source": "desk", "observed": "2018-03-05"})
+    number = number_of(client, NEW)
+    gone = client.delete(f"/facts/{number}", params={"source": "Ida"})
+    assert gone.json() == {"retracted": 1, "unknown": 0, "gone_entities": []}
+    assert client.post("/predict", json={"entity": NEW}).status_code == 404
+    assert NEW not in [m["name"] for m in client.get("/entities?q=Zoltan").json()["entities"]]
+    told, back = client.get(f"/facts/{number}").json()["changes"]
+    assert told["fact"] == list(fact.values())
+    assert (told["retracted"], told["source"], told["observed"]) == (False, "desk", "2018-03-05")
+    assert (back["retracted"], back["source"]) == (True, "Ida")
+    assert dt.datetime.fromisoformat(told["received"]) <= dt.datetime.fromisoformat(
+        back["received"]
+    )
+    for again in (client.delete(f"/facts/{number}"), client.get("/facts/999")):
+        assert again.status_code == 404
+        assert again.json()["error"]["code"] == "unknown_name"
+    assert client.put(f"/facts/{number}").status_code == 405
+
+
+def test_a_fact_of_the_graph_itself_can_be_retracted(client: TestClient, world: Facts) -> None:
+    subject, relation, other, date = world.describe(len(world) - 1)
+    fact = {"subject": subject, "relation": relation, "object": other, "time": date}
+    before = client.get("/facts", params={"entity": subject}).json()
+    done = client.post("/facts", json={"facts": [fact], "retract": True})
+    assert done.json()["accepted"] == 1
+    after = client.get("/facts", params={"entity": subject}).json()
+    assert after["total"] == before["total"] - 1
+    assert client.post("/facts", json=fact).json()["accepted"] == 1
+    assert client.get("/facts", params={"entity": subject}).json()["total"] == before["total"]
+
+
+def test_a_correction_puts_a_fact_in_the_place_of_another(client: TestClient, world: Facts) -> None:
+    wrong = fact_of(world)
+    client.post("/facts", json=wrong)
+    right = wrong | {"object": world.describe(1)[2], "replaces": number_of(client, NEW)}
+    assert client.post("/facts", json=right).json()["accepted"] == 1
+    facts = client.get("/facts", params={"entity": NEW}).json()["facts"]
+    assert facts == [[right[key] for key in ("subject", "relation", "object", "time")]]
+    assert client.post("/facts", json=right | {"replaces": 999}).status_code == 404
+
+
+def test_a_name_with_a_slip_is_asked_back(client: TestClient, world: Facts) -> None:
+    known = max(world.entities, key=len)
+    slip = known[:-2] + known[-1]
+    fact = fact_of(world, slip)
+    asked = client.post("/facts", json=fact)
+    assert asked.status_code == 409
+    assert asked.json()["error"]["code"] == "near_name"
+    assert f"did you mean {known!r}" in asked.json()["error"]["hint"]
+    assert client.get("/graph").json()["observed"] == 0
+    assert client.post("/facts", json=fact | {"confirm_new": True}).json()["new_entities"] == [slip]
+    assert client.post("/facts", json=fact).json()["duplicates"] == 1
+
+
+def test_a_fact_far_ahead_moves_no_forecast_unless_it_is_allowed(
+    client: TestClient, world: Facts
+) -> None:
+    next_date = client.get("/graph").json()["next"]
+    far = fact_of(world, ahead=world.steps // 2)
+    asked = client.post("/facts", json=far)
+    assert asked.status_code == 409
+    assert asked.json()["error"]["code"] == "far_date"
+    assert client.get("/graph").json()["next"] == next_date
+    assert client.post("/facts", json=far | {"allow_far": True}).json()["accepted"] == 1
+
+
+def test_what_is_supposed_is_in_the_answer_and_nowhere_else(
+    client: TestClient, world: Facts
+) -> None:
+    fact = fact_of(world)
+    asked = {"entity": NEW, "relation": fact["relation"], "what_if": [fact]}
+    answer = client.post("/predict", json=asked)
+    assert answer.json()["forecasts"][0]["entity"] == fact["object"]
+    assert client.post("/predict", json={"entity": NEW}).status_code == 404
+    assert client.get("/graph").json()["observed"] == 0
+    assert client.get("/export").text.splitlines() == ["subject,relation,object,time"]
+
+
+def test_as_of_a_date_nothing_later_is_seen(client: TestClient, world: Facts) -> None:
+    step = world.steps // 2
+    date = world.calendar.label(step)
+    late = next(n for n, first in enumerate(world.emerged_at) if first > step + 2)
+    asked = {"entity": world.entities[late], "as_of": date}
+    assert client.post("/predict", json=asked).status_code == 404
+    answer = client.post("/predict", json={"entity": world.entities[0], "as_of": date}).json()
+    assert answer["query"]["at"] == world.calendar.label(step + 1)
+
+
+def test_what_was_known_at_a_moment_is_what_had_been_told(client: TestClient, world: Facts) -> None:
+    fact = fact_of(world)
+    start = dt.datetime.now(dt.UTC).isoformat()
+    client.post("/facts", json=fact)
+    told = dt.datetime.now(dt.UTC).isoformat()
+    then = client.post("/predict", json={"entity": NEW, "top": 5}).json()
+    client.delete(f"/facts/{number_of(client, NEW)}")
+    known = {"entity": NEW, "top": 5}
+    assert client.post("/predict", json=known | {"known_at": start}).status_code == 404
+    assert client.post("/predict", json=known | {"known_at": told}).json() == then
+    assert client.post("/predict", json=known).status_code == 404
+    assert client.post("/predict", json=known | {"known_at": "2018-03-05"}).status_code == 422
+
+
+def test_files_of_facts_go_in_and_out(client: TestClient, world: Facts, tmp_path: Path) -> None:
+    rows = [fact_of(world, f"Import {n}") for n in range(5)]
+    text = "subject,relation,object,time\n" + "".join(",".join(r.values()) + "\n" for r in rows)
+    done = client.post("/import", json={"format": "csv", "text": text, "source": "a file"})
+    assert done.json()["accepted"] == 5, done.text
+    out = client.get("/export")
+    assert out.headers["content-disposition"] == 'attachment; filename="facts.csv"'
+    assert list(csv.DictReader(io.StringIO(out.text))) == rows
+    lines = client.get("/export?format=jsonl").text
+    assert [json.loads(line) for line in lines.splitlines()] == rows
+    table = tmp_path / "facts.parquet"
+    table.write_bytes(client.get("/export?format=parquet").content)
+    assert len(mt.read_facts(table)) == 5
+    client.post("/import", json={"format": "jsonl", "text": lines, "retract": True})
+    assert client.get("/graph").json()["observed"] == 0
+    log = list(csv.DictReader(io.StringIO(client.get("/export?changes=true").text)))
+    assert [row["retracted"] for row in log] == ["False"] * 5 + ["True"] * 5
+    assert {row["source"] for row in log[:5]} == {"a file"}
+    bad = client.post("/import", json={"format": "csv", "text": text + "a,b\n"})
+    assert bad.status_code == 400
+    assert "line 7" in bad.json()["error"]["message"]
+
+
+def test_newcomers_with_a_single_fact_are_told_and_forecast_in_a_stream(
+    client: TestClient, world: Facts
+) -> None:
+    client.post("/facts", json=fact_of(world, ahead=1))
+    first = client.get("/newcomers?limit=1").json()["entities"]
+    assert [(match["name"], match["facts"]) for match in first] == [(NEW, 1)]
+    since = world.calendar.label(world.steps - 4)
+    lines = client.get(f"/newcomers/forecasts?since={since}&top=2").text.splitlines()
+    *rows, end = map(json.loads, lines)
+    assert end["done"] == end["of"] >= 1
+    mine = [row for row in rows if row.get("entity") == NEW]
+    assert [row["rank"] for row in mine] == [1, 2]
+    rest = client.get(f"/newcomers/forecasts?since={since}&skip={end['of']}").text.splitlines()
+    assert [json.loads(line) for line in rest] == [end]
+
+
+# Several processes
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "facts.sqlite")
+        return
+    if reason := postgres_server.why_not():
+        pytest.skip(reason)
+    with postgres_server.postgres() as url:
+        yield url
+
+
+def ask(url: str, body: object = None, method: str | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    kind = {"Content-Type": "application/json"}
+    with urlopen(Request(url, data, kind, method=method), timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_all_workers_hear_of_a_retraction_within_a_second(
+    store: str, world: Facts, tmp_path: Path
+) -> None:
+    options = ("world:3000:1", "--model", "paths", "--no-quality", "--workers", "2")
+    with Command(*options, "--store", store, folder=tmp_path) as service:
+        ask(f"{service.url}/facts", fact_of(world))
+        all_workers_say(service, observed=1)
+        (number,) = ask(f"{service.url}/facts?entity=Zoltan%20Newcomer")["ids"]
+        ask(f"{service.url}/facts/{number}", method="DELETE")
+        all_workers_say(service, observed=0)
+    with FactStore(store) as kept:
+        assert [change.retracted for change in kept.since()] == [False, True]
+
+
+def all_workers_say(service: Command, observed: int) -> None:
+    for asleep in workers_of(service):
+        os.kill(asleep, signal.SIGSTOP)
+        try:
+            end = time.monotonic() + 20  # a second, on a machine that has nothing else to do
+            while ask(f"{service.url}/graph")["observed"] != observed:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        finally:
+            os.kill(asleep, signal.SIGCONT)
