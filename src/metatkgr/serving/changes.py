@@ -32,7 +32,7 @@ _KINDS = {
 }
 _BLOCK = 1 << 16
 
-Number = Annotated[int, InPath(ge=1, le=1 << 62, description="Of a fact; GET /facts has it.")]
+Number = Annotated[int, InPath(ge=1, le=10**12, description="Of a fact; GET /facts has it.")]
 Format = Literal["csv", "jsonl", "parquet"]
 
 

@@ -78,6 +78,11 @@ def _problem(detail: Any) -> str:
     return f"{where}: {message}"
 
 
+def _leads_to(route: Any, path: str) -> bool:
+    found = getattr(route, "path_regex", None)
+    return found is not None and bool(found.match(path)) and bool(route.methods)
+
+
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code, hint = _HINTS.get(error.status_code, ("bad_request", ""))
@@ -85,8 +90,10 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == 404:
         message = "there is nothing at this path"
     headers = dict(error.headers) if error.headers else {}
-    if error.status_code == 405 and (methods := methods_of(request.app).get(request.url.path)):
+    if error.status_code == 405:
         # A path may have several routes; the router names the methods of the first alone.
+        routes = [route for route in request.app.routes if _leads_to(route, request.url.path)]
+        methods = {method for route in routes for method in route.methods}
         headers["Allow"] = ", ".join(sorted(methods))
     return answer(error.status_code, code, message, hint, headers)
 

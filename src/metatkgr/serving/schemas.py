@@ -122,7 +122,7 @@ class OneFactIn(FactIn, TellIn):
     """A fact, and who says so."""
 
     replaces: int | None = Field(
-        None, ge=1, le=1 << 62, description="Number of the fact in whose place this one comes."
+        None, ge=1, le=10**12, description="Number of the fact in whose place this one comes."
     )
 
 
