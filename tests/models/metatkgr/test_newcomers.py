@@ -263,6 +263,28 @@ def test_episodes_hold_every_query_once_from_near_to_far(near: str) -> None:
     assert sorted(seen) == sorted(zip(*(c.tolist() for c in columns), strict=True))
 
 
+def test_an_interval_may_see_what_the_ones_before_it_asked_about() -> None:
+    _, phases = built(near="autoregressive")
+    phase, tasks = phases[-1], problem().train
+    assert isinstance(phase, EpisodePhase)
+    time = tasks.questions.time
+    begins = [phase.time[phase.interval == number].min() for number in range(3)]
+    facts, own = tasks.facts, tasks.periods.of_fact == tasks.split
+    for adapter_, begin in zip(phase.adapters, begins, strict=True):
+        assert tasks.visible.public is not None
+        seen = tasks.visible.public | (own & (facts.time < begin))
+        entities = torch.arange(len(facts.entities))
+        after = torch.full_like(entities, int(time.max()) + 1)
+        links = adapter_.around.index.facts_before(entities, after)
+        assert int(links.sum()) == 2 * int((seen & (facts.time <= time.max())).sum())
+    assert len(phase.adapters) == 3
+    generator = torch.Generator().manual_seed(0)
+    assert all(
+        torch.isfinite(phase.loss(episode, generator).value)
+        for episode in list(phase.batches(generator))[::6]
+    )
+
+
 def test_a_newcomer_is_adapted_when_its_facts_arrive(tmp_path: Path) -> None:
     facts = simulate(facts=2000, seed=7)
     small = mt.Estimator("metatkgr", preset="adapted", device="cpu", **SMALL, inner_steps=2)

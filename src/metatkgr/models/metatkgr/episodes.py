@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
-from metatkgr.data.visibility import Supports
+from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explanation, Link
@@ -194,14 +194,16 @@ class EpisodePhase:
         self.settings, self.weights = settings, weights
         self.epochs, self.learning_rate = settings.epochs, settings.outer_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
-        index = TemporalIndex.of(tasks.visible, device=has_row.device)
-        self.adapter = Adapter(weights, has_row, index, tasks.supports, settings)
         questions, answers = tasks.questions, tasks.answers
         row = answers.question
         columns = (questions.entity[row], questions.relation[row], answers.answer)
         self.columns = [torch.from_numpy(np.ascontiguousarray(c)).long() for c in columns]
         self.time = questions.time[row]
         self.interval = _intervals(tasks, settings)
+        self.adapters = []
+        for visible in _visible(tasks, self.time, self.interval, settings):
+            index = TemporalIndex.of(visible, device=has_row.device)
+            self.adapters.append(Adapter(weights, has_row, index, tasks.supports, settings))
         weight = np.where(novel_answers(tasks), settings.novel_weight, 1.0)
         self.weight = torch.from_numpy(weight).float()
         self.prior: Mapping[str, Tensor] = {}
@@ -233,7 +235,8 @@ class EpisodePhase:
 
     def loss(self, batch: Episode, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The cross-entropy of the answers among all entities, regularised."""
-        settings, adapter = self.settings, self.adapter
+        settings = self.settings
+        adapter = self.adapters[min(batch.interval, len(self.adapters) - 1)]
         rows = part.of(len(batch.entity))
         entity, relation, answer, weight = (
             column[rows].to(adapter.entity.device)
@@ -283,3 +286,21 @@ def _intervals(tasks: Tasks, settings: MetaTKGRSettings) -> IntArray:
     intervals = 1 if settings.variant == "static-maml" else settings.intervals
     begin, span = (int(time.min()), int(time.max() - time.min()) + 1) if len(time) else (0, 1)
     return np.asarray((time - begin) * intervals // span)
+
+
+def _visible(
+    tasks: Tasks, time: IntArray, interval: IntArray, settings: MetaTKGRSettings
+) -> list[VisibleFacts]:
+    """What is visible in each interval; one for all, unless what came before is seen in the next.
+
+    'autoregressive': in an interval also the meta-train entities' own facts until it begins, so
+    that what they are adapted to goes on from what the last interval asked about.
+    """
+    if settings.near != "autoregressive" or tasks.visible.public is None or not len(interval):
+        return [tasks.visible]
+    own = tasks.periods.of_fact == tasks.split
+    begins = [int(time[interval >= number].min()) for number in range(int(interval.max()) + 1)]
+    return [
+        VisibleFacts.of(tasks.facts, tasks.visible.public | (own & (tasks.facts.time < begin)))
+        for begin in begins
+    ]

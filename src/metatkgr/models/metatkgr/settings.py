@@ -84,9 +84,9 @@ class MetaTKGRSettings(FewShotSettings):
     """β of the outer optimisation."""
     intervals: Count = 3
     """M, the intervals of the queries' time span, near to far."""
-    near: Literal["calendar", "age"] = "calendar"
-    """What 'adapted' cuts into intervals: the calendar, or the time since an entity's last support
-    fact."""
+    near: Literal["calendar", "age", "autoregressive"] = "calendar"
+    """What 'adapted' cuts into intervals: the calendar; the time since an entity's last support
+    fact; or the calendar, where an interval sees what happened until it begins."""
     delta: Annotated[float, Range(above=0, below=1)] = 0.05
     """δ of the PAC-Bayes bound."""
     sigma: Rate = 1.0
