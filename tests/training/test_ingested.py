@@ -14,8 +14,13 @@ import numpy as np
 import pytest
 
 from command_line import Run, lines_of
-from metatkgr.data.ingest import ingest
+from metatkgr.data.ingest import append, ingest
+from metatkgr.data.sources import load
 from metatkgr.data.world import simulate
+from metatkgr.errors import DataError
+from metatkgr.files import write_signature
+from metatkgr.training.opening import open_model
+from metatkgr.training.runs import load_run
 
 QUICK = {
     "transe": {"epochs": 3, "dimension": 8},
@@ -73,6 +78,35 @@ def test_training_on_the_folder_is_training_on_the_file(
     asked = run("predict", tmp_path / folder.name, "--entity", "e1", "--json", "-")
     assert asked.code == 0, asked.err
     assert json.loads(asked.out)["forecasts"]
+
+
+def test_a_run_reads_the_folder_it_was_trained_on_while_that_is_as_it_was(
+    file: Path, tmp_path: Path, run: Run
+) -> None:
+    """With its index; the copy in the run holds the same facts, and stands in once they differ."""
+    folder, out, key = tmp_path / "facts", tmp_path / "run", tmp_path / "key"
+    ingest([file], folder)
+    assert run("train", folder, *words_of("transe"), "--out", out).code == 0
+    opened, own = load_run(out).facts, load_run(out, own_facts=True).facts
+    assert (opened.folder.folder, own.folder) == (folder, None)
+    assert opened.fingerprint == own.fingerprint == load(str(folder)).fingerprint
+    assert opened.folder.links() is not None
+    # Who asks for a signature is given what was signed.
+    key.write_text("k" * 40)
+    write_signature(out / "MANIFEST", key)
+    assert open_model(out, verify=key).facts.folder is None
+    told = [run("evaluate", out, "--questions", 30, "--json", "-").out]
+    more = tmp_path / "more.csv"
+    more.write_text("s,r,o,t\ne1,r0,e2,10000\n")
+    append([more], folder)
+    assert load_run(out).facts.folder is None
+    assert load_run(out).facts.fingerprint == own.fingerprint
+    told.append(run("evaluate", out, "--questions", 30, "--json", "-").out)
+    assert json.loads(told[0])["metrics"] == json.loads(told[1])["metrics"]
+    # What says where the facts are is as little to be trusted as they are.
+    (out / "folder.json").write_text("{}")
+    with pytest.raises(DataError, match=r"folder.json is damaged"):
+        load_run(out)
 
 
 @pytest.mark.parametrize("model", ["recurrency", "paths"])

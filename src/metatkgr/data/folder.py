@@ -8,11 +8,12 @@ is open stays what it was when it was opened.
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -195,6 +196,20 @@ class FactFolder:
                 if latest == self.manifest:
                     raise
                 self.manifest = latest
+
+    @classmethod
+    def in_state(cls, folder: str, state: str) -> Self | None:
+        """A folder if nothing has changed in it since it was in this :attr:`state`; or None."""
+        try:
+            found = cls(folder)
+        except DataError:
+            return None
+        return found if found.state == state and found.is_untouched() else None
+
+    @property
+    def state(self) -> str:
+        """Tells it from what it was before an append, and from another in its place."""
+        return hashlib.sha256(repr(self.manifest).encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens it too, where it sees the same folder."""

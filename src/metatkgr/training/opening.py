@@ -128,7 +128,7 @@ def open_model(
             )
         if verify is not None:
             check_signature(Path(source) / "MANIFEST", Path(verify))
-        run = load_run(source, device=where)
+        run = load_run(source, device=where, own_facts=verify is not None)
         known = run.config.test_shots or run.config.shots
         return OpenModel(
             run.model,

@@ -5,6 +5,7 @@
 ``model.safetensors``    the weights
 ``graph.safetensors``    the facts as numbers, mapped into memory when they are used
 ``vocabulary.json``      names of entities and relations, and the calendar
+``folder.json``          where they were ingested, if they were; there they have an index
 ``trace.jsonl``          one line for each epoch
 ``metrics.json``         the evaluation on meta-validation
 ``CARD.md``              the same for people
@@ -29,6 +30,7 @@ import torch
 
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
+from metatkgr.data.folder import FactFolder
 from metatkgr.data.periods import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
@@ -67,6 +69,9 @@ _COLUMNS = ("subject", "relation", "object", "time")
 _FORMAT = 2
 _LOADED = ("config.toml", "graph.safetensors", "vocabulary.json", "model.safetensors")
 """What a model is made from again."""
+_COPIES = ("graph.safetensors", "vocabulary.json")
+"""Of these, what is not read where the folder of the facts is as it was."""
+_FOLDER = "folder.json"
 _TOLD = ("trace.jsonl", "metrics.json", "CARD.md")
 """What is there to be read by people and programs."""
 _MANIFEST = "MANIFEST"
@@ -140,7 +145,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 def check_facts(folder: Path, facts: Facts) -> None:
     """Refuse to go on with a training on other facts than those with which it was begun."""
-    begun = all((folder / name).exists() for name in ("graph.safetensors", "vocabulary.json"))
+    begun = all((folder / name).exists() for name in _COPIES)
     # Without a checkpoint the training may have been stopped before its facts were written.
     if not begun and not (folder / "checkpoint.safetensors").exists():
         return
@@ -166,6 +171,11 @@ def save_graph(folder: Path, config: RunConfig, facts: Facts) -> None:
         "relations": _vocabulary_to_json(facts.relations),
     }
     write_json(folder / "vocabulary.json", content)
+    if facts.folder is None:
+        (folder / _FOLDER).unlink(missing_ok=True)
+    else:
+        place = {"path": str(facts.folder.folder.absolute()), "state": facts.folder.state}
+        write_json(folder / _FOLDER, {**place, "fingerprint": facts.fingerprint})
 
 
 def save_model(folder: Path, model: TrainableModel[Any]) -> None:
@@ -217,16 +227,17 @@ def save_run(
 
 def save_manifest(folder: Path, names: Iterable[str] = _LOADED) -> None:
     """Write down what the files of a run hold now; without these lines they are not trusted."""
-    write_digests(folder / _MANIFEST, names)
+    where = (_FOLDER,) if (folder / _FOLDER).exists() else ()
+    write_digests(folder / _MANIFEST, (*names, *where))
 
 
-def _check_manifest(folder: Path) -> None:
+def _check_manifest(folder: Path, names: Iterable[str]) -> None:
     """Refuse a run that is not finished, or a file that is not the one that was written."""
     if not (folder / _MANIFEST).exists():
         raise DataError(
             f"{folder} holds no finished training; `metatkgr train … --resume` goes on with it"
         )
-    check_digests(folder / _MANIFEST, _LOADED)
+    check_digests(folder / _MANIFEST, names)
 
 
 def load_config(folder: Path) -> RunConfig:
@@ -253,12 +264,22 @@ def load_config(folder: Path) -> RunConfig:
     return config
 
 
-def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
-    """Load a run; its model is ready for ``prepare``, ``adapt`` and ``score``."""
+def load_run(
+    folder: str | Path, *, device: torch.device | str = "cpu", own_facts: bool = False
+) -> Run:
+    """Load a run; its model is ready for ``prepare``, ``adapt`` and ``score``.
+
+    Args:
+        folder: of the run.
+        device: of the model.
+        own_facts: read the run's copy of the facts, also where the folder from which they came is
+            at hand: ``MANIFEST`` speaks for nothing else.
+    """
     folder = Path(folder)
     config = load_config(folder)
-    _check_manifest(folder)
-    facts = _load_graph(folder)
+    facts = None if own_facts else _ingested(folder)
+    _check_manifest(folder, set(_LOADED) - set(() if facts is None else _COPIES))
+    facts = facts or _load_graph(folder)
     try:
         model = create(config.model, config.settings, device=device)
     except SettingsError as error:
@@ -274,6 +295,25 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     check_fit(str(path), weights, expected_state(model, len(facts.entities), len(facts.relations)))
     model.load_state_dict(weights)
     return Run(folder, config, model, facts)
+
+
+def _ingested(folder: Path) -> Facts | None:
+    """The facts of a run where they were ingested; None: they were not, or that has changed."""
+    path = folder / _FOLDER
+    if not path.exists():
+        return None
+    _check_manifest(folder, (_FOLDER,))
+    told = read_json(path)
+    try:
+        where, state, fingerprint = (str(told[key]) for key in ("path", "state", "fingerprint"))
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} cannot be read: {error!r}") from None
+    place = FactFolder.in_state(where, state)
+    if place is None:
+        return None
+    facts = place.facts()
+    vars(facts)["fingerprint"] = fingerprint  # else all of them are read for it
+    return facts
 
 
 def _load_graph(folder: Path) -> Facts:
