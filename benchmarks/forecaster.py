@@ -118,7 +118,7 @@ def measure(data: Path | str, count: int, examples: int, forecasts: int) -> list
         model = untrained = EvidenceModel()
         untrained.build(len(facts.entities), len(facts.relations), torch.Generator())
     with meter("start", count):
-        forecaster = mt.Forecaster(model, facts, calibration=Calibration("table"))
+        forecaster = mt.Forecaster(model, facts, calibration=Calibration())
     # Entities that facts were told of lately, each with a relation.
     late = facts.subject[-(1 << 16) :]
     late = np.unique(late)[:: max(len(np.unique(late)) // (forecasts + 1), 1)]

@@ -96,12 +96,12 @@ def falls(
 def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], rank: int) -> Falls:
     """The same for a model whose scores are logits, by log-probability.
 
-    What moves it may leave a rank as it is; and calibrated probabilities are rounded to grades.
+    What moves it may leave a rank as it is; and calibrated probabilities ask for more than scores.
     """
 
     def make(some: Facts) -> Forecaster:
         # A forecaster takes its model over.
-        return Forecaster.of(deepcopy(model), some, calibration=Calibration("softmax"))
+        return Forecaster.of(deepcopy(model), some, calibration=Calibration())
 
     def log_probability(forecaster: Forecaster, query: Query, forecast: Forecast) -> float:
         find = facts.entities.id

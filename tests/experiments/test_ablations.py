@@ -148,7 +148,7 @@ def test_probabilities_of_whole_models_are_judged_in_their_cells(outcomes: list[
     assert all((found is None) == bool(row.variant) for row, found in judged.items())
     later = judged[EVIDENCE]["meta-test"]  # type: ignore[index]
     assert later["queries"] > 0
-    assert all(0 <= later[key] <= 1 for key in ("ece", "ece_top10", "stated", "correct"))
+    assert all(0 <= later[key] <= 1 for key in ("ece", "ece_ranks", "stated", "correct"))
     section = results_page(Results(outcomes)).partition("## Calibration")[2].partition("\n## ")[0]
     assert f"({later['stated']:.3f}, {later['correct']:.3f})".replace("0.", ".") in section
     assert section.count("| `") == 2

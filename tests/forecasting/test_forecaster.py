@@ -26,7 +26,7 @@ from metatkgr.forecasting.forecaster import Forecaster, Question
 from metatkgr.forecasting.ranking import SIDES, next_relations
 from metatkgr.models import create
 
-GUESS = Calibration("table")
+GUESS = Calibration()
 ROWS = [
     ("Ana", "plays for", "FC Ost", "2018-03-05"),
     ("Bo", "plays for", "FC Ost", "2018-03-05"),
@@ -275,7 +275,14 @@ def test_a_horizon_takes_each_candidate_where_it_is_best() -> None:
 def test_json_has_the_documented_shape() -> None:
     found = club().predict("Ana", "plays for", explain=True)
     plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert set(plain) == {"query", "forecasts", "explanation", "calibration"}
+    assert set(plain) == {
+        "query",
+        "forecasts",
+        "other",
+        "someone_new",
+        "explanation",
+        "calibration",
+    }
     best = plain["forecasts"][0]
     assert {"entity", "score", "probability", "rank"} <= set(best)
     assert best["rank"] == 1

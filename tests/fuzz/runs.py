@@ -22,7 +22,8 @@ from fuzz.mutation import (
     remove_file,
 )
 from metatkgr.data.world import simulate
-from metatkgr.forecasting.calibration import Calibration, Scored
+from metatkgr.forecasting.calibration import Calibration
+from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models import create
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
@@ -189,7 +190,7 @@ def checkpoints(rng: random.Random) -> None:
 @fuzzer(share=3)
 def calibrations(rng: random.Random) -> None:
     """``calibration.json``: what is accepted gives probabilities."""
-    plain = Calibration("table", table=((0.5,) * 11,) * 3, tail=1e-6, split="meta-validation")
+    plain = Calibration(split="meta-validation", ece=0.1, reliability=((0.5, 0.4, 10.0),))
     path = scratch() / "calibration.json"
     plain.save(path)
     data = path.read_bytes()
@@ -199,10 +200,9 @@ def calibrations(rng: random.Random) -> None:
         data = json.dumps(damage_value(rng, json.loads(data), 2)).encode()
     path.write_bytes(data)
     calibration = Calibration.load(path)
-    scores = torch.tensor([[3.0, 2.0, 1.0, 1.0]])
-    grades = torch.tensor([[1.5, 2.5]])
-    chance = calibration.apply(Scored.of(scores, softmax=True), grades).chance
-    assert bool(((chance >= 0) & (chance <= 1)).all())
+    facts = simulate(facts=100, seed=1)
+    found = Forecaster.of("paths", facts, calibration=calibration).predict(facts.entities[0])
+    assert all(0 <= forecast.probability <= 1 for forecast in found)
 
 
 @fuzzer(share=1)

@@ -22,7 +22,7 @@ from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import best_baselines, collected, read_records
 from metatkgr.files import read_json, read_toml
-from metatkgr.forecasting.calibration import Calibration, Scored
+from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
 from metatkgr.serving.limits import Limits
@@ -234,17 +234,13 @@ def test_a_calendar_begins_at_a_whole_number(origin: Any) -> None:
         Calendar("day", origin)
 
 
-def test_a_calibration_of_other_grades_is_told(tmp_path: Path) -> None:
+def test_a_calibration_of_other_features_is_told(tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
-    Calibration("table", table=((0.5,) * 11,) * 2).save(path)
-    scored = Scored.of(torch.rand(1, 4))
-    with pytest.raises(DataError, match="delete"):
-        Calibration.load(path).apply(scored, torch.rand(1, 2).sort().values)
-    for change in ({"method": "x"}, {"temperature": 0}, {"tail": 2}, {"table": [[0.5]]}):
+    for change in ({"scale": 0}, {"traits": [[0.5]]}, {"ece": 2}, {"whole": [[1e9] * 9] * 5}):
+        Calibration().save(path)
         path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
         with pytest.raises(DataError, match="made anew"):
             Calibration.load(path)
-        Calibration("table", table=((0.5,) * 11,) * 2).save(path)
 
 
 @pytest.mark.parametrize("fact", [None, 3, "abcd", {1, 2, 3, 4}])

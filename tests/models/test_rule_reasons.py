@@ -211,7 +211,7 @@ def test_reasons_about_a_hub_cost_no_more_than_its_latest_links(
 
 
 def test_a_count_that_was_cut_says_so() -> None:
-    forecaster = mt.Forecaster.of("paths", hub(3000), calibration=Calibration("table"))
+    forecaster = mt.Forecaster.of("paths", hub(3000), calibration=Calibration())
     # Of the 3,001 visitors of the place the last 512 are looked at, v2489 to v2999 and "new".
     texts = [reason.text for reason in forecaster.explain("v10", "visits", "place")]
     assert texts[1:] == [

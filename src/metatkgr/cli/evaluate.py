@@ -209,10 +209,10 @@ def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) 
         console.print("Too few queries to fit probabilities to, or to judge them by.")
         return report
     console.print(
-        f"Expected calibration error of the first forecast (of the first ten), visibility "
-        f"{report['visibility']}: {fitted['ece']:.3f} ({fitted['ece_top10']:.3f}) on entities of "
-        f"{fitted['split']} that the fit had not seen ({fitted['queries']:,} queries); "
-        f"{later['ece']:.3f} ({later['ece_top10']:.3f}) on meta-test ({later['queries']:,} "
+        f"Expected calibration error of the first forecast (over all ranks), visibility "
+        f"{report['visibility']}: {fitted['ece']:.3f} ({fitted['ece_ranks']:.3f}) on the last "
+        f"queries of {fitted['split']}, by a fit to those before ({fitted['queries']:,} queries); "
+        f"{later['ece']:.3f} ({later['ece_ranks']:.3f}) on meta-test ({later['queries']:,} "
         f"queries), where it said {later['stated']:.1%} on average and was right in "
         f"{later['correct']:.1%}."
     )

@@ -1,75 +1,82 @@
-"""Fitting a calibration to the queries of meta-validation, and measuring its error."""
+"""Fitting a calibration to the latest visible queries, and measuring its error on later ones."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import in_chunks
-from metatkgr.forecasting.calibration import BANDS, SHARES, Calibration, Head, Scored
+from metatkgr.forecasting.calibration import GUESS, Calibration, Chances, Scored
+from metatkgr.forecasting.kinds import KINDS, NEW, Standing
 from metatkgr.forecasting.sampling import DrawnQueries
+from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Graded, Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import Model
 
-__all__ = ["calibration_report", "expected_calibration_error", "fit_calibration"]
+__all__ = ["calibration_report", "expected_calibration_error", "fit_calibration", "judged"]
 
 _QUERIES = 1000
 _CELLS = 1 << 24
-"""Scores kept in memory for the fit."""
-_CELLS_OF_SEARCH = 1 << 22
-"""Scores looked at for the temperature."""
+"""Scores of a model that scores everybody, at most."""
 _ENOUGH = 500
-"""With fewer queries of meta-validation a rule, which has learned from none, takes those of
-meta-train too."""
+"""With fewer queries, those of the period before are taken too."""
 _FEWEST = 20
-"""With fewer queries of meta-validation a trained model takes those of meta-train too, though it
-has learned from them and boasts a little; with fewer still, nothing is fitted."""
-_SMOOTHING = 4.0
+"""With fewer still, nothing is fitted."""
+_HALF_LIVES = 2
+"""In the time of the queries: late ones count most."""
+_HELD_BACK = 1 / 3
+"""Of the queries, the last ones: the error is measured on them."""
 _BINS = 10
-_TOP = 10
-_GOLDEN = (math.sqrt(5) - 1) / 2
-_ROUNDS, _SETTLED = 50, 1e-18
+BANDS = (1, 2, 3, 4, 6, 11, 21, 51, 101)
+"""First rank of each band whose error is measured; behind them comes someone new."""
+_RIDGE = 4.0
+"""How strongly weights are held to where they start."""
+_NEIGHBOURS, _STEPS = 16, 4.0
+"""Scores whose gaps tell what a distance of 1 is, and how many gaps that is."""
+_AT_ONCE = 64
+"""Queries in one go."""
+_ROUNDS, _SETTLED = 50, 1e-9
 """Steps of Newton's method, and what the last one still gains."""
 
 
 def fit_calibration(
-    model: Model[Any], visible: VisibleFacts, shots: int | str = 3, *, seed: int = 0
+    model: Model[Any],
+    visible: VisibleFacts,
+    shots: int | str = 3,
+    *,
+    until: Period = Period.META_TEST,
+    seed: int = 0,
 ) -> Calibration:
-    """Calibrate a model on the meta-validation queries of a graph.
+    """Calibrate a model on the latest queries about new entities of a graph.
 
-    Where these are fewer than 500 a rule takes those of meta-train too; a trained model, which has
-    learned from those, only where there are fewer than 20. Leaves the model prepared for these
-    queries: prepare it again.
+    Those of the last period count, and where they are fewer than 500 those of the period before.
+    Leaves the model prepared for these queries: prepare it again.
 
     Args:
         model: trained, where it has weights; gets prepared.
         visible: the whole graph, all of it public.
         shots: K.
+        until: the last period whose queries may be used.
         seed: picks the queries, where there are more than 1,000.
     """
-    splits = (Period.META_VALIDATION, Period.META_TRAIN)
-    enough = _FEWEST if isinstance(model, TrainableModel) else _ENOUGH
-    samples: dict[str, _Sample] = {}
-    for split in splits:
-        sample = _Sample.draw(model, visible, split, shots, seed)
-        if sample is not None:
-            samples[split.label] = sample
-        if sum(len(sample.answer) for sample in samples.values()) >= enough:
+    draws: dict[str, _Draw] = {}
+    for split in range(until, Period.BACKGROUND, -1):
+        draw = _Draw.of(model, visible, Period(split), shots, seed)
+        if draw is not None:
+            draws[Period(split).label] = draw
+        if sum(len(draw.answer) for draw in draws.values()) >= _ENOUGH:
             break
-    joined = _Sample.join(list(samples.values())) if samples else None
-    if joined is None or len(joined.answer) < _FEWEST:
-        return Calibration("table" if isinstance(model, Graded) else "softmax")
-    first, all_ten = joined.errors()
-    return replace(joined.fit(), split=" and ".join(samples), ece=first, ece_top10=all_ten)
+    if sum(len(draw.answer) for draw in draws.values()) < _FEWEST:
+        return Calibration()
+    scale = _scale(torch.cat([draw.scored.value for draw in draws.values()]))
+    sample = _Sample.of(list(draws.values()), scale)
+    return replace(sample.fit(), split=" and ".join(draws), **sample.errors())
 
 
 def calibration_report(
@@ -86,25 +93,55 @@ def calibration_report(
         seed: picks the queries, where there are more than 1,000.
 
     Returns:
-        ``visibility``; ``fitted``: what :meth:`Calibration.about` says, the errors on entities that
-        the fit had not seen; ``meta-test``: queries, expected calibration error of the first
-        forecast and of the first ten, mean probability that the first forecast was ``stated`` to
-        have and share in which it was ``correct``; None where there are no such queries.
+        ``visibility``; ``fitted``: what :meth:`Calibration.about` says of a fit to meta-validation,
+        the errors on queries that came after those of the fit; ``meta-test``: queries, expected
+        calibration error of the first forecast and over all ranks, mean log-loss, mean probability
+        that the first forecast was ``stated`` to have and share in which it was ``correct``; None
+        where there are no such queries.
     """
-    fitted = fit_calibration(model, visible, shots, seed=seed)
-    sample = _Sample.draw(model, visible, Period.META_TEST, shots, seed)
-    later = None
-    if sample is not None:
-        stated, correct = sample._judge(fitted)
-        first, all_ten = _errors_of(stated, correct)
-        later = {
-            "queries": len(sample.answer),
-            "ece": first,
-            "ece_top10": all_ten,
-            "stated": float(stated[:, 0].mean()),
-            "correct": float(correct[:, 0].double().mean()),
-        }
+    fitted = fit_calibration(model, visible, shots, until=Period.META_VALIDATION, seed=seed)
+    later = judged(fitted, model, visible, shots, seed=seed)
     return {"visibility": "streaming", "fitted": fitted.about(), "meta-test": later}
+
+
+def judged(
+    calibration: Calibration,
+    model: Model[Any],
+    visible: VisibleFacts,
+    shots: int | str = 3,
+    *,
+    since: int = 0,
+    most: int = _QUERIES,
+    seed: int = 0,
+) -> dict[str, Any] | None:
+    """How far off probabilities are on queries of meta-test; None where there are none.
+
+    Args:
+        calibration: fitted to earlier queries.
+        model: trained, where it has weights; gets prepared.
+        visible: the whole graph, all of it public.
+        shots: K.
+        since: only queries from this step on.
+        most: how many.
+        seed: picks them.
+    """
+    draw = _Draw.of(model, visible, Period.META_TEST, shots, seed, since=since, most=most)
+    if draw is None:
+        return None
+    sample = _Sample.of([draw], calibration.scale)
+    found = calibration.apply(sample.scored, sample.standing)
+    stated, correct = sample.first(calibration)
+    total = found.chance.sum(1) + found.behind * found.others + found.new
+    return {
+        "queries": len(sample.answer),
+        "ece": expected_calibration_error(stated, correct),
+        "ece_ranks": sample.error(calibration),
+        "log_loss": sample.log_loss(calibration),
+        "stated": float(stated.mean()),
+        "correct": float(correct.double().mean()),
+        "least": float(sample.chance_of_answers(calibration).min()),
+        "sum": [float(total.min()), float(total.max())],
+    }
 
 
 def expected_calibration_error(stated: Tensor, correct: Tensor, bins: int = _BINS) -> float:
@@ -115,226 +152,278 @@ def expected_calibration_error(stated: Tensor, correct: Tensor, bins: int = _BIN
         correct: (N,) bool.
         bins: how many.
     """
-    order = torch.argsort(stated)
-    gaps = [
-        len(rows) * abs(float(stated[rows].mean()) - float(correct[rows].double().mean()))
-        for rows in torch.tensor_split(order, bins)
-        if len(rows)
-    ]
+    gaps = [many * abs(said - seen) for said, seen, many in _bins(stated, correct, bins)]
     return sum(gaps) / max(len(stated), 1)
 
 
-def _errors_of(stated: Tensor, correct: Tensor) -> tuple[float, float]:
-    """Expected calibration error of the first forecast and of the first ten, (N, 10) each."""
-    return (
-        expected_calibration_error(stated[:, 0], correct[:, 0]),
-        expected_calibration_error(stated.flatten(), correct.flatten()),
-    )
+def _bins(stated: Tensor, correct: Tensor, bins: int) -> list[tuple[float, float, float]]:
+    """Stated and observed share and size of equally filled bins."""
+    return [
+        (float(stated[rows].mean()), float(correct[rows].double().mean()), float(len(rows)))
+        for rows in torch.tensor_split(torch.argsort(stated, stable=True), bins)
+        if len(rows)
+    ]
+
+
+def _rank_errors(chances: Chances, answer: Tensor, unseen: Tensor) -> list[float]:
+    """Expected calibration error of each band of ranks, and of someone new.
+
+    A band is stated to hold what its candidates are stated to have together.
+
+    Args:
+        chances: of Q queries.
+        answer: (Q,) entity ids.
+        unseen: (Q,) bool: nobody had heard of the answer.
+    """
+    chance, order = torch.sort(chances.chance, dim=1, descending=True, stable=True)
+    right = (chances.entity == answer.unsqueeze(1)).gather(1, order) & ~unseen.unsqueeze(1)
+    errors = []
+    for low, high in zip(BANDS, (*BANDS[1:], None), strict=True):
+        stated, hit = chance[:, low - 1 : high and high - 1], right[:, low - 1 : high and high - 1]
+        said, seen = stated.sum(1), hit.any(1)
+        if high is None:
+            said = said + chances.behind * chances.others
+            seen = ~unseen & ~right[:, : low - 1].any(1)
+        errors.append(expected_calibration_error(said, seen))
+    return [*errors, expected_calibration_error(chances.new, unseen)]
 
 
 @dataclass(frozen=True, eq=False)
-class _Sample:
-    """Scored queries with their answers, one row each."""
+class _Draw:
+    """Queries of a split, and what a model scores first."""
 
+    drawn: DrawnQueries
     scored: Scored
-    """Their first candidates."""
-    true: Tensor
-    """(N,) scores of the answers."""
-    grades: Tensor | None
-    """(N, L)."""
-    answer: Tensor
-    """(N,)."""
-    half: Tensor
-    """(N,) bool: which half of the query entities it belongs to."""
-    kinds: tuple[int, ...] = ()
-    """How many grades each kind of evidence has."""
+    history: History
+
+    @property
+    def answer(self) -> Tensor:
+        """(N,)."""
+        return torch.from_numpy(self.drawn.answer)
 
     @classmethod
-    def draw(
+    def of(
         cls,
         model: Model[Any],
         visible: VisibleFacts,
         split: Period,
         shots: int | str,
         seed: int,
-    ) -> _Sample | None:
+        *,
+        since: int = 0,
+        most: int = _QUERIES,
+    ) -> _Draw | None:
         """Score some queries of a split; None where it has none."""
         index = TemporalIndex.of(visible)
         drawn = DrawnQueries.of(visible.base, index, split, shots, seed=seed)
+        drawn = drawn.kept(drawn.queries.time >= since)
         if not len(drawn.answer):
             return None
-        # Of a model that scores everybody, the scores of all queries are kept.
-        most = _QUERIES if model.live else max(_CELLS // index.entities, 10 * _FEWEST)
-        drawn = drawn.some(min(_QUERIES, most), seed)
+        if not model.live:
+            most = min(most, max(_CELLS // index.entities, 10 * _FEWEST))
+        drawn = drawn.some(most, seed)
         model.prepare(visible).adapt(drawn.supports)
-        answer = torch.from_numpy(drawn.answer)
         scored: list[Scored] = []
-        true: list[Tensor] = []
-        grades: list[Tensor] = []
 
         def look(begin: int, end: int) -> None:
-            queries = drawn.queries[begin:end]
-            scores: Any = model.score(queries)
-            if isinstance(model, Graded):
-                grades.append(model.grades(queries).cpu())
-            rows, right = torch.arange(end - begin), answer[begin:end]
-            rows, right = rows.to(model.device), right.to(model.device)
-            dense = isinstance(scores, Tensor)
-            true.append((scores[rows, right] if dense else scores.of(rows, right)).cpu())
-            scored.append(Scored.of(scores, softmax=not grades).cpu())
+            scored.append(Scored.of(model.score(drawn.queries[begin:end])))
 
-        in_chunks(len(drawn.answer), 64, look)
-        _, entity = np.unique(drawn.queries.entity, return_inverse=True)
-        half = torch.from_numpy(entity % 2 == 0)
-        kinds = model.grade_kinds if isinstance(model, Graded) else ()
-        merged = Scored.cat(scored)
-        return cls(
-            merged, torch.cat(true), torch.cat(grades) if grades else None, answer, half, kinds
-        )
+        in_chunks(len(drawn.answer), _AT_ONCE, look)
+        return cls(drawn, Scored.cat(scored), History(index, drawn.supports))
+
+
+def _scale(value: Tensor) -> float:
+    """A distance that is common between the scores of the first candidates.
+
+    Of neighbours, so that a leap between those that repeats lift and all others does not count.
+    """
+    gap = -value[:, :_NEIGHBOURS].double().diff(dim=1)
+    gap = gap[gap > 0]
+    return float(gap.median()) * _STEPS if len(gap) else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Queries with their candidates and answers, one row each."""
+
+    scored: Scored
+    standing: Standing
+    answer: Tensor
+    """(N,)."""
+    column: Tensor
+    """(N,) where the answer stands."""
+    unseen: Tensor
+    """(N,) bool: nobody had heard of the answer."""
+    time: Tensor
+    """(N,)."""
+    scale: float
 
     @classmethod
-    def join(cls, samples: list[_Sample]) -> _Sample:
-        """Several samples of one model as one."""
-        grades = [sample.grades for sample in samples if sample.grades is not None]
+    def of(cls, draws: Sequence[_Draw], scale: float) -> _Sample:
+        """Look up what their candidates are."""
+        parts: list[tuple[Standing, Tensor, Tensor]] = []
+        for draw in draws:
+            for begin in range(0, len(draw.answer), _AT_ONCE):
+                rows = slice(begin, begin + _AT_ONCE)
+                queries, answer = draw.drawn.queries[rows], draw.answer[rows]
+                value, entity = draw.scored.value[rows], draw.scored.entity[rows]
+                standing = Standing.of(draw.history, queries, value, entity, scale)
+                # The answer alone tells of which kind it is, where it is not among the first.
+                alone = Standing.of(
+                    draw.history, queries, value[:, :1], answer.unsqueeze(1), scale
+                ).kind[:, 0]
+                place = entity == answer.unsqueeze(1)
+                column = entity.shape[1] + alone
+                first = place.long().argmax(1)
+                column = torch.where(place.any(1) & (alone != NEW), first, column)
+                parts.append((standing, column, alone == NEW))
+        standings, columns, unseen = zip(*parts, strict=True)
         return cls(
-            Scored.cat([sample.scored for sample in samples]),
-            torch.cat([sample.true for sample in samples]),
-            torch.cat(grades) if grades else None,
-            torch.cat([sample.answer for sample in samples]),
-            torch.cat([sample.half for sample in samples]),
-            samples[0].kinds,
+            Scored.cat([draw.scored for draw in draws]),
+            Standing.cat(standings),
+            torch.cat([draw.answer for draw in draws]),
+            torch.cat(columns),
+            torch.cat(unseen),
+            torch.cat([torch.from_numpy(draw.drawn.queries.time) for draw in draws]),
+            scale,
         )
 
     def _select(self, rows: Tensor) -> _Sample:
-        grades = None if self.grades is None else self.grades[rows]
-        columns = (self.true[rows], grades, self.answer[rows], self.half[rows])
-        return _Sample(self.scored.kept(rows), *columns, self.kinds)
+        scored = Scored(self.scored.value[rows], self.scored.entity[rows])
+        columns = (self.answer[rows], self.column[rows], self.unseen[rows], self.time[rows])
+        return _Sample(scored, self.standing.kept(rows), *columns, self.scale)
 
-    def errors(self) -> tuple[float | None, float | None]:
-        """Expected calibration error of the first forecast and of the first ten."""
-        halves = self._select(self.half), self._select(~self.half)
-        if not all(len(half.answer) for half in halves):
-            return None, None
-        judged = [one._judge(other.fit()) for one, other in zip(halves, halves[::-1], strict=True)]
-        stated, correct = (torch.cat(parts) for parts in zip(*judged, strict=True))
-        return _errors_of(stated, correct)
+    def errors(self) -> dict[str, Any]:
+        """What a fit to the first queries is worth on the last."""
+        order = torch.argsort(self.time, stable=True)
+        many = int(len(order) * (1 - _HELD_BACK))
+        early, late = self._select(order[:many]), self._select(order[many:])
+        fitted = early.fit()
+        stated, correct = late.first(fitted)
+        return {
+            "ece": expected_calibration_error(stated, correct),
+            "ece_ranks": late.error(fitted),
+            "log_loss": late.log_loss(fitted),
+            "reliability": tuple(_bins(stated, correct, _BINS)),
+        }
 
-    def _judge(self, calibration: Calibration) -> tuple[Tensor, Tensor]:
-        """(N, 10) probabilities of the first ten candidates, and whether each is the answer."""
-        found = calibration.apply(self.scored, self.grades)
-        return found.chance[:, :_TOP], found.entity[:, :_TOP] == self.answer.unsqueeze(1)
+    def error(self, calibration: Calibration) -> float:
+        """Expected calibration error over all ranks: the mean over their bands."""
+        errors = _rank_errors(
+            calibration.apply(self.scored, self.standing), self.answer, self.unseen
+        )
+        return sum(errors) / len(errors)
+
+    def first(self, calibration: Calibration) -> tuple[Tensor, Tensor]:
+        """(N,) probability of the likeliest candidate, and whether it is the answer."""
+        found = calibration.apply(self.scored, self.standing)
+        stated, place = found.chance.max(1)
+        entity = found.entity.gather(1, place.unsqueeze(1)).squeeze(1)
+        return stated, entity == self.answer
+
+    def log_loss(self, calibration: Calibration) -> float:
+        """Mean of -log P(answer)."""
+        return float(-self.chance_of_answers(calibration).log().mean())
+
+    def chance_of_answers(self, calibration: Calibration) -> Tensor:
+        """(N,) what the answers were stated to have; of one that was new, what newcomers had."""
+        found = calibration.apply(self.scored, self.standing)
+        right = found.entity == self.answer.unsqueeze(1)
+        chance = torch.where(right.any(1), (found.chance * right).sum(1), found.behind)
+        return torch.where(self.unseen, found.new, chance)
 
     def fit(self) -> Calibration:
-        """The calibration under which these answers are likeliest."""
-        if self.grades is not None:
-            return self._table(self.scored.value, self.grades, self.kinds)
-        plain = Calibration("softmax", self._temperature())
-        grades = SHARES.expand(len(self.answer), -1)
-        corrected = self._table(plain.shares(self.scored), grades, (len(SHARES),))
-        return replace(corrected, method=plain.method, temperature=plain.temperature)
-
-    def _table(self, value: Tensor, grades: Tensor, kinds: tuple[int, ...]) -> Calibration:
-        head = Head.of(value, grades, self.scored.others)
-        cells = (grades.shape[1] + 1) * len(BANDS)
-        inside = head.inside.double().flatten()
-        cell = head.cell.flatten()
-        there = torch.zeros(cells, dtype=torch.float64).index_add_(0, cell, inside)
-        # An answer among equals is spread over their ranks.
-        hit = head.mean_of_ties((self.scored.entity == self.answer.unsqueeze(1)).double())
-        hits = torch.zeros(cells, dtype=torch.float64)
-        hits.index_add_(0, cell, hit.flatten() * inside)
-        there, hits = there.view(-1, len(BANDS)), hits.view(-1, len(BANDS))
-        # A cell that was hardly seen leans on what grade and rank say each for itself.
-        weight = there + _SMOOTHING
-        table = (hits + _SMOOTHING * _additive(there, hits)) / weight
-        first = 1  # the lowest grade is no evidence at all
-        for grades_of_kind in kinds:
-            rows = slice(first, first + grades_of_kind)
-            table[rows] = torch.stack(
-                [_rising(*column) for column in zip(table[rows].T, weight[rows].T, strict=True)], 1
-            )
-            first += grades_of_kind
-        behind = len(self.answer) * self.scored.others + int((~head.inside).sum())
-        missed = len(self.answer) - float(hits.sum())
+        """The calibration under which these answers are likeliest, late ones counting most."""
+        standing = self.standing
+        age = (self.time.max() - self.time).double()
+        span = float(age.max()) or 1.0
+        weight = 0.5 ** (age * _HALF_LIVES / span)
+        rows = torch.arange(len(self.answer))
+        chosen = standing.kind[rows, self.column]
+        traits = [
+            self._fit_kind(number, weight * (chosen == number)) for number in range(len(KINDS))
+        ]
         return Calibration(
-            "table",
-            table=tuple(tuple(row) for row in table.tolist()),
-            tail=max(missed, 0.5) / max(behind, 1),
-            queries=len(self.answer),
+            tuple(traits), self._fit_whole(chosen, weight), self.scale, queries=len(self.answer)
         )
 
-    def _temperature(self) -> float:
-        """T by golden-section search on its logarithm."""
-        every = self.scored.value if self.scored.every is None else self.scored.every
-        step = -(-every.numel() // _CELLS_OF_SEARCH)  # one number needs few queries
-        some, true = self.scored.kept(slice(None, None, step)), self.true[::step].double()
+    def _fit_kind(self, number: int, weight: Tensor) -> tuple[float, ...]:
+        """What tells the candidates of a kind apart."""
+        standing, start = self.standing, torch.tensor(GUESS[0][number], dtype=torch.float64)
+        there = (standing.kind == number) & (standing.count > 0) & (weight > 0).unsqueeze(1)
+        query, column = torch.nonzero(there, as_tuple=True)
+        right = (column == self.column[query]) * weight[query]
+        if number == NEW or not bool(right.any()):
+            return GUESS[0][number]
+        rows = standing.traits[query, column].double()
+        offset = standing.count[query, column].log()
+        return tuple(_conditional_logit(rows, offset, query, right, start).tolist())
 
-        def surprise(log_temperature: float) -> float:
-            temperature = math.exp(log_temperature)
-            return float((some.log_total(temperature) - true / temperature).mean())
-
-        spread = max(float(every[::step].double().std(1).median()), 1e-6)
-        low, high = math.log(spread) - 7, math.log(spread) + 5
-        for _ in range(30):
-            span = _GOLDEN * (high - low)
-            left, right = high - span, low + span
-            if surprise(left) < surprise(right):
-                high = right
-            else:
-                low = left
-        return math.exp((low + high) / 2)
-
-
-def _rising(values: Tensor, weights: Tensor) -> Tensor:
-    """The nearest values that never fall (isotonic regression): neighbours that do are pooled."""
-    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        pool = (value, weight, 1)
-        while pools and pools[-1][0] > pool[0]:
-            mean, heavy, many = pools.pop()
-            total = heavy + pool[1]
-            pool = ((mean * heavy + pool[0] * pool[1]) / total, total, many + pool[2])
-        pools.append(pool)
-    means = [mean for mean, _, many in pools for _ in range(many)]
-    return torch.tensor(means, dtype=values.dtype)
+    def _fit_whole(self, chosen: Tensor, weight: Tensor) -> tuple[tuple[float, ...], ...]:
+        """How likely the kinds are."""
+        standing, kinds = self.standing, len(KINDS)
+        start = torch.tensor(GUESS[1], dtype=torch.float64)
+        there = torch.zeros(len(chosen), kinds).scatter_add_(
+            1, standing.kind, (standing.count > 0).float()
+        )
+        query, kind = torch.nonzero(there > 0, as_tuple=True)
+        about = standing.whole[query, kind].double()
+        rows = torch.zeros(len(query), kinds, about.shape[1], dtype=torch.float64)
+        rows[torch.arange(len(query)), kind] = about
+        right = (kind == chosen[query]) * weight[query]
+        found = _conditional_logit(
+            rows.flatten(1), torch.zeros(len(query)).double(), query, right, start.flatten()
+        )
+        return tuple(map(tuple, found.view_as(start).tolist()))
 
 
-def _additive(there: Tensor, hits: Tensor) -> Tensor:
-    """(G, B) shares p with logit p = a_grade + b_band, neighbouring grades held together.
+def _conditional_logit(
+    rows: Tensor, offset: Tensor, group: Tensor, right: Tensor, start: Tensor
+) -> Tensor:
+    """(F,) weights w under which the right rows are likeliest among their groups.
 
-    By Newton's method: the loss is convex, and has few numbers to choose.
+    By Newton's method on the sum of -log softmax(offset + rows · w), which is convex, and a penalty
+    on the way from ``start``.
 
     Args:
-        there: (G, B) how many candidates were in each cell.
-        hits: (G, B) how many of them were right.
+        rows: (N, F).
+        offset: (N,).
+        group: (N,) ascending.
+        right: (N,) what each row counts, where it is the right one; else 0.
+        start: (F,).
     """
-    grades, bands = there.shape
-    start = torch.logit(((hits.sum(0) + 0.5) / (there.sum(0) + 1)).clamp(1e-9, 0.99))
-    steps = torch.eye(grades, dtype=there.dtype).diff(dim=0)
-    # The penalty is half of x' P x, for x of the grades and of the bands less where these start.
-    penalty = 0.1 * torch.eye(grades + bands, dtype=there.dtype)
-    penalty[:grades, :grades] = steps.T @ steps
-    chosen = there.new_zeros(grades + bands)
+    group = torch.unique_consecutive(group, return_inverse=True)[1]
+    groups = int(group[-1]) + 1
+    weight = torch.zeros(groups, dtype=torch.float64).index_add_(0, group, right)
+    # Rows of about the same size: the penalty means the same for all.
+    size = rows.std(0, correction=0).clamp(min=0.1)
+    rows, chosen, start = rows / size, start * size, start * size
 
-    def logits(x: Tensor) -> Tensor:
-        return x[:grades].unsqueeze(1) + start + x[grades:]
+    def shares(w: Tensor) -> tuple[Tensor, Tensor]:
+        logit = offset + rows @ w
+        top = torch.full_like(weight, -torch.inf).scatter_reduce(0, group, logit, "amax")
+        part = (logit - top[group]).exp()
+        total = torch.zeros_like(weight).index_add_(0, group, part)
+        penalty = 0.5 * _RIDGE * (w - start).square().sum()
+        loss = (weight * (total.log() + top)).sum() - (right * logit).sum() + penalty
+        return part / total[group], loss
 
-    def loss(x: Tensor) -> float:
-        value = (functional.softplus(logits(x)) * there - logits(x) * hits).sum()
-        return float(value + 0.5 * x @ penalty @ x)
-
+    share, loss = shares(chosen)
     for _ in range(_ROUNDS):
-        share = torch.sigmoid(logits(chosen))
-        off, weight = share * there - hits, share * (1 - share) * there
-        slope = torch.cat([off.sum(1), off.sum(0)]) + penalty @ chosen
-        curve = torch.diag(torch.cat([weight.sum(1), weight.sum(0)])) + penalty
-        curve[:grades, grades:] += weight
-        curve[grades:, :grades] += weight.T
-        move = torch.linalg.solve(curve, slope)
-        size = 1.0
-        while loss(chosen - size * move) > loss(chosen) and size > 1e-6:
-            size /= 2
-        chosen = chosen - size * move
-        if float(slope @ move) < _SETTLED:
+        part = share * weight[group]
+        slope = rows.T @ (part - right) + _RIDGE * (chosen - start)
+        mean = torch.zeros(groups, rows.shape[1], dtype=torch.float64)
+        mean.index_add_(0, group, rows * share.unsqueeze(1))
+        curve = rows.T @ (rows * part.unsqueeze(1)) - mean.T @ (mean * weight.unsqueeze(1))
+        curve = curve + _RIDGE * torch.eye(len(start), dtype=torch.float64)
+        move, step = torch.linalg.solve(curve, slope), 1.0
+        while True:
+            tried, tried_loss = shares(chosen - step * move)
+            if float(tried_loss) <= float(loss) or step < 1e-6:
+                break
+            step /= 2
+        gained = float(loss - tried_loss)
+        chosen, share, loss = chosen - step * move, tried, tried_loss
+        if gained < _SETTLED * len(weight):
             break
-    return torch.sigmoid(logits(chosen))
+    return chosen / size

@@ -1,21 +1,18 @@
 r"""From scores to probabilities that mean what they say.
 
 A probability here answers: given that a fact with this end, relation and time happens, is the other
-end this candidate? Over all candidates it sums to at most 1, and a higher score never has a lower
-one. It is fitted to the queries of meta-validation under ``streaming`` visibility, which is how a
-live forecaster sees; models of two kinds need two ways:
+end this candidate? Over all candidates and someone new they sum to 1, for every query:
 
-``softmax``  scores that are real numbers: :math:`p_x = \exp(s_x / T) / \sum_y \exp(s_y / T)`, with
-             the temperature T under which the true answers are likeliest; these shares are then
-             taken as grades of evidence and corrected by a table.
-``table``    scores that only order candidates, in grades of evidence (``models.base.Graded``): the
-             share of correct ones among the candidates of that grade and rank. Ranks are taken in
-             bands, equal scores share theirs; a running minimum down the ranks keeps the order,
-             isotonic regression the order of the grades of one kind.
+.. math:: P(x) = P(k_x) \, \frac{n_x \exp(u_{k_x} \cdot \phi_x)}
+                               {\sum_{y: k_y = k_x} n_y \exp(u_{k_x} \cdot \phi_y)}, \qquad
+          P(k) \propto \exp(v_k \cdot \psi_k)
 
-The expected calibration error is measured on entities that the fit has not seen (two halves, each
-judged by a fit to the other): the mean gap between stated and observed frequency over ten equally
-filled bins.
+with the kind k of a candidate, what tells it from others of its kind (φ), what tells how likely the
+kind is (ψ; all of ``forecasting.kinds``), and n = 1 but for those that stand behind the first
+1,024, who share what is theirs. The weights u and v are those under which the answers to the latest
+visible queries are likeliest, late ones counting most (``forecasting.calibrating``). They ask what
+the relation's own past is like, so they hold for relations that were never asked about; the model
+has a say by rank and distance. Nobody is left without a chance.
 """
 
 from __future__ import annotations
@@ -33,134 +30,148 @@ from torch import Tensor
 
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
+from metatkgr.forecasting.kinds import KINDS, TRAITS, WHOLE, Standing
+from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.opening import OpenModel
 from metatkgr.version import __version__
 
-__all__ = ["BANDS", "SHARES", "Calibration", "Chances", "Head", "KeptCalibration", "Scored"]
+__all__ = ["GUESS", "Calibration", "Chances", "KeptCalibration", "Scored"]
 
-BANDS = (1, 2, 3, 4, 6, 11, 21, 51, 101, 201, 501)
-"""First rank of each band."""
-SHARES = torch.tensor(
-    [1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99],
-    dtype=torch.float64,
-)
-"""Where grades begin for scores that are real numbers: shares of a softmax."""
 _LAST_FACTS = 1024
 """Of a folder, so many are looked at to tell it from another of the same size."""
 _HEAD = 1024
-"""Ranks that are looked up one by one; those behind share what is left."""
+"""Candidates that are looked at one by one; those behind share what is left."""
+_LEAST, _LEAST_IN_ALL = 1e-6, 0.03
+"""The chance that everybody has, and what all of these may amount to."""
+_FORMAT = 2
+_HEAVIEST = 1e3
+"""Weights beyond this are none that was fitted."""
+
+Weights = tuple[tuple[float, ...], ...]
+
+
+def _guess() -> tuple[Weights, Weights]:
+    """Weights where nothing can be fitted: by rank, and as the slot's latest facts were.
+
+    A repeat is likelier than these facts tell, someone who never filled the slot less likely.
+    """
+    by_rank = tuple(float(name == "rank") for name in TRAITS)
+    more = {"repeat": 2.0, "other": -2.0}
+    by_share = tuple(
+        tuple({"always": more.get(kind, 0.0), "share": 1.0}.get(name, 0.0) for name in WHOLE)
+        for kind in KINDS
+    )
+    return (by_rank,) * len(KINDS), by_share
+
+
+GUESS = _guess()
+"""(5, F) u and (5, C) v that a fit begins with, and falls back to where it knows little."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """How the scores of one model become probabilities."""
 
-    method: str
-    """'softmax' or 'table'."""
-    temperature: float = 1.0
-    """T."""
-    table: tuple[tuple[float, ...], ...] = ()
-    """A row for each grade of evidence, a column for each band of ranks."""
-    tail: float = 0.0
-    """Of each candidate behind the first 1,024."""
+    traits: Weights = GUESS[0]
+    """(5, F) u of the formula above."""
+    whole: Weights = GUESS[1]
+    """(5, C) v."""
+    scale: float = 1.0
+    """What counts as a distance of 1 between scores."""
     split: str = ""
     """Whose queries it was fitted to; empty: nobody's, the numbers are a guess."""
     queries: int = 0
     """How many."""
     ece: float | None = None
-    """Expected calibration error of the first forecast."""
-    ece_top10: float | None = None
-    """Of the first ten."""
+    """Expected calibration error of the first forecast, on the last queries, by a fit to those
+    before."""
+    ece_ranks: float | None = None
+    """The same over all ranks: the mean over bands of ranks."""
+    log_loss: float | None = None
+    """Mean of -log P(answer) there."""
+    reliability: tuple[tuple[float, float, float], ...] = ()
+    """Stated and observed share of the first forecast there, and of how many queries, by bins."""
     made_for: str = ""
     """What it was fitted to: see :class:`KeptCalibration`."""
 
-    def apply(self, scored: Scored, grades: Tensor | None = None) -> Chances:
-        """Probabilities of the first candidates, and of each other one.
+    def apply(self, scored: Scored, standing: Standing) -> Chances:
+        """Probabilities of the first candidates, of each other one, and of someone new.
 
         Args:
             scored: the first candidates of Q queries.
-            grades: (Q, L) from ``Graded.grades``; for 'table' only.
-
-        Returns:
-            They sum to at most 1 over all candidates, and order them as the scores do.
+            standing: what they are to the queries.
         """
-        value = scored.value
-        if self.method == "softmax":
-            value = self.shares(scored)
-            if not self.table:
-                left = (1 - value.sum(1)).clamp(min=0) / max(scored.others, 1)
-                return Chances(scored.entity, scored.value, value, left)
-            grades = SHARES.to(value.device).expand(len(value), -1)
-        if grades is None:
-            raise ValueError("a table of grades needs the grades of the questions")
-        head = Head.of(value, grades, scored.others)
-        chance = head.mean_of_ties(self._rows(grades.shape[1], value.device)[head.cell])
-        chance = torch.cummin(chance, 1).values * head.inside
-        behind = torch.where(head.inside, chance, math.inf).amin(1).clamp(max=self._tail)
-        # Summed by rank, so that the numbers of the entities do not show in the last digits.
-        others = scored.others + (~head.inside).sum(1)
-        total = chance.sum(1) + torch.where(others > 0, behind * others, 0.0)
-        total, behind = total.clamp(min=1).unsqueeze(1), behind.unsqueeze(1)
-        chance = torch.where(head.inside, chance, behind) / total
-        return Chances(scored.entity, scored.value, chance, (behind / total).squeeze(1))
+        chance = self._chances(standing)
+        many = scored.entity.shape[1]
+        head, rest, new = chance[:, :many], chance[:, many:-1], chance[:, -1]
+        others = standing.count[:, many:-1].sum(1)
+        each = rest.sum(1) / others.clamp(min=1)
+        each = torch.where(others > 0, each, 0.0)
+        there = (standing.count[:, :many] > 0).sum(1) + others + 1
+        least = torch.clamp(_LEAST_IN_ALL / there, max=_LEAST)
+        left = 1 - least * there
+        known = standing.count[:, :many] > 0
+        head = torch.where(known, head * left.unsqueeze(1) + least.unsqueeze(1), 0.0)
+        return Chances(
+            scored.entity, scored.value, head, each * left + least, others, new * left + least
+        )
 
-    def shares(self, scored: Scored) -> Tensor:
-        """(Q, M) softmax of scores at the temperature T over all candidates, float64."""
-        total = scored.log_total(self.temperature).unsqueeze(1)
-        return (scored.value.double() / self.temperature - total).exp()
-
-    @property
-    def _tail(self) -> float:
-        return self.tail if self.queries else 1e-6
-
-    def _rows(self, grades: int, device: torch.device) -> Tensor:
-        """(cells,) the table, flat; without one, a guess that falls with rank and grade."""
-        if self.table:
-            if len(self.table) != grades + 1:
-                raise DataError(
-                    f"the calibration has {len(self.table)} grades and the model {grades + 1}: "
-                    "delete calibration.json, and it is made anew"
-                )
-            return torch.tensor(self.table, dtype=torch.float64, device=device).flatten()
-        grade = torch.arange(grades + 1, dtype=torch.float64, device=device) / max(grades, 1)
-        rank = torch.tensor(BANDS, dtype=torch.float64, device=device)
-        return (0.5 * grade.unsqueeze(1) / rank).flatten()
+    def _chances(self, standing: Standing) -> Tensor:
+        """(Q, M + 5) of the columns."""
+        traits = torch.tensor(self.traits, dtype=torch.float64)
+        whole = torch.tensor(self.whole, dtype=torch.float64)
+        logit = standing.count.log()
+        logit = logit + (standing.traits.double() * traits[standing.kind]).sum(2)
+        there = torch.zeros(len(logit), len(KINDS), dtype=torch.bool)
+        result = torch.full_like(logit, -math.inf)
+        for kind in range(len(KINDS)):
+            own = logit.masked_fill(standing.kind != kind, -math.inf)
+            total = torch.logsumexp(own, 1, keepdim=True)
+            there[:, kind] = total.squeeze(1) > -math.inf
+            result = torch.where(standing.kind == kind, logit - total, result)
+        kinds = (standing.whole.double() * whole).sum(2).masked_fill(~there, -math.inf)
+        kinds = torch.log_softmax(kinds, 1)
+        chance = (result + kinds.gather(1, standing.kind)).exp()
+        return torch.where(standing.count > 0, chance, 0.0)
 
     def about(self) -> dict[str, Any]:
         """What to tell with the probabilities."""
         return {
-            "method": self.method,
             "split": self.split or None,
             "queries": self.queries,
             "ece": self.ece,
-            "ece_top10": self.ece_top10,
+            "ece_ranks": self.ece_ranks,
+            "log_loss": self.log_loss,
+            "reliability": [list(row) for row in self.reliability],
         }
 
     def _check(self) -> None:
         """Raise a ValueError unless all numbers are what their names say."""
-        if self.method not in ("softmax", "table"):
-            raise ValueError(f"the method {self.method!r}")
-        if not 0 < float(self.temperature) < math.inf:
-            raise ValueError(f"the temperature {self.temperature!r}")
+        for weights, names in ((self.traits, TRAITS), (self.whole, WHOLE)):
+            if [len(row) for row in weights] != [len(names)] * len(KINDS):
+                raise ValueError("weights of another size")
+            if not all(abs(float(weight)) <= _HEAVIEST for row in weights for weight in row):
+                raise ValueError("a weight that is none")
+        if not 0 < float(self.scale) < math.inf:
+            raise ValueError(f"the scale {self.scale!r}")
         if not isinstance(self.split, str) or not isinstance(self.made_for, str):
             raise ValueError(f"the split {self.split!r} of {self.made_for!r}")
         if isinstance(self.queries, bool) or not isinstance(self.queries, int):
             raise ValueError(f"{self.queries!r} queries")
-        errors = [error for error in (self.ece, self.ece_top10) if error is not None]
-        shares = [self.tail, *errors, *(share for row in self.table for share in row)]
-        if not all(0 <= float(share) <= 1 for share in shares):
-            raise ValueError("a share that is none")
-        if any(len(row) != len(BANDS) for row in self.table):
-            raise ValueError("rows of another length")
-        if self.method == "softmax" and self.table and len(self.table) != len(SHARES) + 1:
-            raise ValueError("a table of another size")
+        errors = [error for error in (self.ece, self.ece_ranks) if error is not None]
+        if not all(0 <= float(error) <= 1 for error in errors):
+            raise ValueError("an error that is none")
+        if self.log_loss is not None and not 0 <= float(self.log_loss) < math.inf:
+            raise ValueError(f"the loss {self.log_loss!r}")
+        if any(len(row) != 3 or not all(map(math.isfinite, row)) for row in self.reliability):
+            raise ValueError("no reliability")
 
     def save(self, path: Path) -> None:
         """Write it as JSON; where that is not possible, it will have to be fitted again."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         try:
-            write_json(path, {"format": 1, **content})
+            write_json(path, {"format": _FORMAT, **content})
         except DataError:
             return
 
@@ -169,9 +180,10 @@ class Calibration:
         """Read what :meth:`save` wrote."""
         try:
             content = read_json(path)
-            if content.pop("format") != 1:
+            if content.pop("format") != _FORMAT:
                 raise ValueError("another version's")
-            content["table"] = tuple(tuple(map(float, row)) for row in content["table"])
+            for name in ("traits", "whole", "reliability"):
+                content[name] = tuple(tuple(map(float, row)) for row in content[name])
             loaded = cls(**content)
             loaded._check()
             return loaded
@@ -228,114 +240,51 @@ class KeptCalibration:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """The first candidates of Q queries, best first."""
+    """The first candidates of Q queries, best first, in main memory."""
 
     value: Tensor
     """(Q, M) scores."""
     entity: Tensor
     """(Q, M)."""
-    others: int
-    """How many candidates stand behind them."""
-    every: Tensor | None = None
-    """(Q, E) scores of all, where a model gives these and a softmax is to be taken of them."""
 
     @classmethod
-    def of(cls, scores: Any, *, softmax: bool = False) -> Scored:
+    def of(cls, scores: Scores) -> Scored:
         """Of the scores of all candidates, or of those that a model lists."""
-        if not isinstance(scores, Tensor):
-            value, entity = scores.top(_HEAD)
-            return cls(value, entity, scores.entities - value.shape[1])
-        value, entity = torch.topk(scores, min(_HEAD, scores.shape[1]), 1)
-        others = scores.shape[1] - value.shape[1]
-        return cls(value, entity, others, scores if softmax and others else None)
+        value, entity = best_of(scores, _HEAD)
+        return cls(value.cpu(), entity.cpu())
 
     @classmethod
     def cat(cls, parts: Sequence[Scored]) -> Scored:
         """Several as one."""
-        every = [part.every for part in parts if part.every is not None]
-        value, entity = (
-            torch.cat([getattr(p, name) for p in parts]) for name in ("value", "entity")
-        )
-        return cls(value, entity, parts[0].others, torch.cat(every) if every else None)
-
-    def kept(self, rows: Tensor | slice) -> Scored:
-        """Those of some queries."""
-        every = None if self.every is None else self.every[rows]
-        return Scored(self.value[rows], self.entity[rows], self.others, every)
-
-    def cpu(self) -> Scored:
-        """In main memory."""
-        every = None if self.every is None else self.every.cpu()
-        return Scored(self.value.cpu(), self.entity.cpu(), self.others, every)
-
-    def log_total(self, temperature: float) -> Tensor:
-        """(Q,) logarithm of the sum of exp(s / T) over all candidates.
-
-        Where a model lists some, every other counts like the last of the first: who is not listed
-        differs from others like him by next to nothing.
-        """
-        if self.every is not None:
-            return torch.logsumexp(self.every.double() / temperature, 1)
-        values = self.value.double() / temperature
-        if self.others:
-            values = torch.cat([values, values[:, -1:] + math.log(self.others)], 1)
-        return torch.logsumexp(values, 1)
+        return cls(torch.cat([p.value for p in parts]), torch.cat([p.entity for p in parts]))
 
 
 @dataclass(frozen=True, eq=False)
 class Chances:
-    """The probabilities of the first candidates of Q queries, best first, and of all others."""
+    """The probabilities of the candidates of Q queries: the first, all others, someone new."""
 
     entity: Tensor
-    """(Q, M)."""
+    """(Q, M) the first ones, by their scores."""
     score: Tensor
     """(Q, M)."""
     chance: Tensor
     """(Q, M) float64."""
     behind: Tensor
     """(Q,) float64, of each other candidate."""
+    others: Tensor
+    """(Q,) float64, how many others there are."""
+    new: Tensor
+    """(Q,) float64, of someone whom nobody has heard of."""
 
     @classmethod
     def cat(cls, parts: Sequence[Chances]) -> Chances:
         """Several as one."""
-        columns = ((part.entity, part.score, part.chance, part.behind) for part in parts)
-        return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
+        columns = zip(*(part._columns() for part in parts), strict=True)
+        return cls(*(torch.cat(column) for column in columns))
 
-    def kept(self, rows: slice) -> Chances:
+    def kept(self, rows: slice | Tensor) -> Chances:
         """Those of some queries."""
-        return Chances(self.entity[rows], self.score[rows], self.chance[rows], self.behind[rows])
+        return Chances(*(column[rows] for column in self._columns()))
 
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """Where the first candidates of each query stand."""
-
-    inside: Tensor
-    """(Q, M) bool; False for the last tie where it goes on behind them."""
-    cell: Tensor
-    """(Q, M) where in the table: grade * bands + band."""
-    group: Tensor
-    """(Q, M) number of the tie, over all queries."""
-
-    @classmethod
-    def of(cls, value: Tensor, grades: Tensor, others: int) -> Head:
-        """Of (Q, M) descending scores and (Q, L) grades; so many candidates stand behind them."""
-        inside = torch.ones_like(value, dtype=torch.bool)
-        if others:
-            inside = value > value[:, -1:]
-        grade = torch.searchsorted(grades.contiguous(), value.contiguous(), right=True)
-        first = torch.tensor(BANDS, device=value.device)
-        rank = torch.arange(1, value.shape[1] + 1, device=value.device)
-        band = torch.searchsorted(first, rank, right=True) - 1
-        new = torch.ones_like(value, dtype=torch.int64)
-        new[:, 1:] = (value[:, 1:] != value[:, :-1]).long()
-        group = (torch.cumsum(new.flatten(), 0) - 1).view_as(new)
-        return cls(inside, grade * len(BANDS) + band, group)
-
-    def mean_of_ties(self, values: Tensor) -> Tensor:
-        """(Q, M) ``values``, the same for equal scores."""
-        flat = self.group.flatten()
-        count = int(flat[-1]) + 1 if len(flat) else 0
-        total = values.new_zeros(count).index_add_(0, flat, values.flatten())
-        size = torch.bincount(flat, minlength=count)
-        return (total / size)[flat].view_as(values)
+    def _columns(self) -> tuple[Tensor, ...]:
+        return (self.entity, self.score, self.chance, self.behind, self.others, self.new)

@@ -124,6 +124,11 @@ class Forecasts:
     query: dict[str, Any]
     """What was asked, with names and dates as they were understood, and by whom it is answered."""
     forecasts: tuple[Forecast, ...]
+    other: float = 0.0
+    """Probability of anything else."""
+    someone_new: float | None = None
+    """The part of it that belongs to someone whom nobody has heard of; None: of several relations
+    or moments, where it is not told apart."""
     calibration: dict[str, Any] = field(default_factory=dict)
     """How far the probabilities can be trusted: error and size of the sample."""
 
@@ -151,6 +156,8 @@ class Forecasts:
                 {**vars(forecast), "reasons": [dict(vars(reason)) for reason in forecast.reasons]}
                 for forecast in self.forecasts
             ],
+            "other": self.other,
+            "someone_new": self.someone_new,
             "explanation": explanation,
             "calibration": self.calibration,
         }
@@ -210,7 +217,16 @@ class Forecasts:
                 row.append("\n".join(reason.text for reason in f.reasons))
             # Text, not markup: names may hold brackets.
             table.add_row(*map(Text, row))
+        rest = ["", self._anything_else(), f"{self.other:.1%}"]
+        if self.query.get("horizon"):
+            rest.insert(2, "")
+        table.add_row(*rest)
         return table
+
+    def _anything_else(self) -> str:
+        if self.someone_new is None:
+            return "anything else"
+        return f"anything else (someone new: {self.someone_new:.1%})"
 
     def _what(self, forecast: Forecast) -> str:
         """The fact that is forecast."""
@@ -223,6 +239,7 @@ class Forecasts:
         for f in self.forecasts:
             lines.append(f"{f.rank:3}. {self._what(f)}, {f.at}: {f.probability:.1%}")
             lines += [f"       {reason.text}" for reason in f.reasons]
+        lines.append(f"     {self._anything_else()}: {self.other:.1%}")
         return "\n".join(lines)
 
 

@@ -56,8 +56,8 @@ class Forecaster(KnownFacts):
         model: trained, where it has weights; the forecaster takes it over.
         facts: what is known at first.
         shots: K.
-        calibration: turns scores into probabilities; None: it is fitted to the meta-validation
-            queries of ``facts`` when the first probability is asked for.
+        calibration: turns scores into probabilities; None: it is fitted to the latest queries of
+            ``facts`` when the first probability is asked for.
         kept: where a calibration that had to be fitted is kept.
         another: makes the same model once more, for :meth:`at`; None: it is copied.
         learned: whether it was trained on ``facts``; None: if it has weights.
@@ -274,7 +274,7 @@ class Forecaster(KnownFacts):
         explained = [
             (one.entity, candidate)
             for number, one in asked.items()
-            for candidate in found[number]
+            for candidate in found[number].best
             if questions[number].explain
         ]
         words = Verbaliser(snapshot)
@@ -282,10 +282,13 @@ class Forecaster(KnownFacts):
         for number, one in asked.items():
             forecasts = [
                 self._forecast(words, c, rank, next(told) if questions[number].explain else ())
-                for rank, c in enumerate(found[number], 1)
+                for rank, c in enumerate(found[number].best, 1)
             ]
             query = self._query(words, questions[number], one)
-            results[number] = Forecasts(query, tuple(forecasts), calibration.about())
+            rest = found[number]
+            results[number] = Forecasts(
+                query, tuple(forecasts), rest.other, rest.new, calibration.about()
+            )
         return [results[number] for number in range(len(questions))]
 
     def _query(self, words: Verbaliser, question: Question, asked: Asked) -> dict[str, Any]:

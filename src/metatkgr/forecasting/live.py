@@ -26,9 +26,11 @@ from metatkgr.errors import DataError
 from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.calibrating import fit_calibration
 from metatkgr.forecasting.calibration import Calibration, Chances, Scored
+from metatkgr.forecasting.kinds import Standing
 from metatkgr.forecasting.names import GrowingVocabulary
+from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explains, Explanation, Graded, Model
+from metatkgr.models.base import Explains, Explanation, Model
 from metatkgr.models.trainable import TrainableModel
 
 __all__ = ["Engine", "Snapshot"]
@@ -146,7 +148,7 @@ class Engine:
         self._shown = -1
 
     def calibrate(self) -> Calibration:
-        """Fit a calibration to the meta-validation queries of the facts it was trained on."""
+        """Fit a calibration to the latest queries of the facts it was trained on."""
         self._shown = -1
         if isinstance(self.model, TrainableModel):
             self.model.extend(self._known, known=self._known, supports=Supports.none())
@@ -170,8 +172,10 @@ class Engine:
                 model.prepare(snapshot.visible)
             else:
                 self._show_all(snapshot)
+        supports = snapshot.supports(entities, self.shots)
         if model.live:
-            model.adapt(snapshot.supports(entities, self.shots))
+            model.adapt(supports)
+        self._history = History(snapshot.index, supports)
         self._shown = snapshot.version
 
     def _extend(self, snapshot: Snapshot) -> None:
@@ -203,9 +207,11 @@ class Engine:
                 if missing > 0:
                     lowest = scores.amin(1, keepdim=True) - 1
                     scores = torch.cat([scores, lowest.expand(-1, missing)], 1)
-            grades = self.model.grades(some) if isinstance(self.model, Graded) else None
-            scored = Scored.of(scores, softmax=grades is None)
-            parts.append(calibration.apply(scored, grades))
+            scored = Scored.of(scores)
+            standing = Standing.of(
+                self._history, some, scored.value, scored.entity, calibration.scale
+            )
+            parts.append(calibration.apply(scored, standing))
 
         # A live model never learns from what it has scored: a tenth of the time is saved.
         with torch.inference_mode(self.model.live):

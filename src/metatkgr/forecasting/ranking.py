@@ -32,7 +32,16 @@ from metatkgr.forecasting.incoming import checked_step
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.names import checked_name
 
-__all__ = ["SIDES", "Asked", "Asking", "Candidate", "Question", "answered", "next_relations"]
+__all__ = [
+    "SIDES",
+    "Answers",
+    "Asked",
+    "Asking",
+    "Candidate",
+    "Question",
+    "answered",
+    "next_relations",
+]
 
 SIDES = ("object", "subject")
 LONGEST_HORIZON = 1000
@@ -121,16 +130,30 @@ class Candidate:
     probability: float
 
 
-Asking = Generator[Queries, Chances, list[Candidate]]
+@dataclass(frozen=True)
+class Answers:
+    """The best candidates of a question, and what is left."""
+
+    best: list[Candidate]
+    new: float | None = None
+    """Probability of someone whom nobody has heard of, where one relation and moment is asked."""
+
+    @property
+    def other(self) -> float:
+        """Probability of anything else."""
+        return max(0.0, 1.0 - sum(candidate.probability for candidate in self.best))
+
+
+Asking = Generator[Queries, Chances, Answers]
 """Asks queries, is sent their answers, and ends with the best candidates."""
 
 
-def answered(askings: Sequence[Asking], ask: Callable[[Queries], Chances]) -> list[list[Candidate]]:
+def answered(askings: Sequence[Asking], ask: Callable[[Queries], Chances]) -> list[Answers]:
     """The candidates of several questions, whose queries are asked together.
 
     A model answers many queries in hardly more time than one.
     """
-    results: list[list[Candidate]] = [[] for _ in askings]
+    results = [Answers([]) for _ in askings]
     waiting = {number: next(asking) for number, asking in enumerate(askings)}
     while waiting:
         check()
@@ -149,13 +172,13 @@ def answered(askings: Sequence[Asking], ask: Callable[[Queries], Chances]) -> li
 
 
 def _best_candidates(snapshot: Snapshot, asked: Asked, relation: int) -> Asking:
-    """The ``top`` answers to one query; of several moments, each candidate's best.
+    """The ``top`` likeliest answers to one query; of several moments, each candidate's best.
 
-    Over several moments candidates are ordered by probability, because scores of different
-    queries cannot be compared; the earliest of equal moments counts.
+    The earliest of equal moments counts.
     """
     (answers,) = yield from _answers(asked, [relation])
-    return _top(snapshot, asked, relation, answers)
+    new = answers.new if len(asked.moments) == 1 else None
+    return Answers(_top(snapshot, asked, relation, answers), new)
 
 
 def next_relations(
@@ -210,7 +233,7 @@ def _best_facts(snapshot: Snapshot, asked: Asked, share: npt.NDArray[np.float64]
             best.sort(key=lambda c: -c.probability)
             del best[asked.top :]
         begin, many = begin + many, min(2 * many, _MOST_RELATIONS)
-    return best
+    return Answers(best)
 
 
 def _settled(best: list[Candidate], top: int, most: float) -> bool:
@@ -232,13 +255,16 @@ class _Answers:
     """(U,) which of the moments."""
     behind: tuple[float, float, int]
     """Score (at most), chance and moment of each other candidate."""
+    new: float
+    """Chance of someone new, at the first moment."""
 
     @classmethod
     def of(cls, found: Chances, row: int, moment: int) -> _Answers:
         """Those of one query."""
         entity, score, chance = found.entity[row], found.score[row], found.chance[row]
         behind = (float(score[-1]), float(found.behind[row]), moment)
-        return cls(entity, score, chance, torch.full_like(entity, moment), behind)
+        moments = torch.full_like(entity, moment)
+        return cls(entity, score, chance, moments, behind, float(found.new[row]))
 
     def later(self, other: _Answers) -> _Answers:
         """These, or where they are likelier those of later moments."""
@@ -247,7 +273,7 @@ class _Answers:
         better = second[1] > first[1]
         score, chance, moment = torch.where(better, second, first)
         behind = other.behind if other.behind[1] > self.behind[1] else self.behind
-        return _Answers(entity, score, chance, moment.long(), behind)
+        return _Answers(entity, score, chance, moment.long(), behind, self.new)
 
     def _at(self, entity: Tensor) -> Tensor:
         """(3, V) score, chance and moment of ascending entities, these among them."""
@@ -278,8 +304,7 @@ def _answers(asked: Asked, relations: Sequence[int]) -> Generator[Queries, Chanc
 
 
 def _top(snapshot: Snapshot, asked: Asked, relation: int, answers: _Answers) -> list[Candidate]:
-    values = answers.score if len(asked.moments) == 1 else answers.chance
-    order = torch.tensor(_top_order(snapshot, answers.entity, values, asked.top))
+    order = torch.tensor(_top_order(snapshot, answers.entity, answers.chance, asked.top))
     found = (answers.entity, answers.moment, answers.score, answers.chance)
     columns = (column[order.to(column.device)].tolist() for column in found)
     return [

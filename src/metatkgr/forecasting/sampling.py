@@ -1,8 +1,10 @@
 """Queries of new entities, drawn from a graph of any size without going over all of it.
 
-They are those of ``Tasks`` under ``streaming`` visibility: facts of entities that emerged in a
-split, without those in a support. In a large graph some facts of the period are drawn, and only
-their ends are looked up; so a query is as likely to be among them as any other.
+They are what a live forecaster is asked: facts of entities that emerged in a split, without those
+in the support of the entity itself. So they are those of ``Tasks`` under ``streaming`` visibility
+and, unlike these, facts that are in the support of the answer: its other end may be someone whom
+nobody has heard of. In a large graph some facts of the period are drawn, and only their ends are
+looked up; so a query is as likely to be among them as any other.
 """
 
 from __future__ import annotations
@@ -81,10 +83,10 @@ class DrawnQueries:
         first = _first_facts(np.unique(source[asked]), index, Shots.parse(shots).high + _FIRST)
         counted = (first.time <= end) & (period(first.other) <= split)
         supports = _supports(_kept(first, counted), Shots.parse(shots), facts)
-        known = _in_support(links, asked, supports).reshape(-1, 2).any(1)
+        known = _in_support(links, asked, supports)
         # A fact of an entity with itself makes one query, in its own direction.
         itself = (source == target) & (relation >= len(facts.relations))
-        chosen = np.flatnonzero(asked & ~np.repeat(known, 2) & ~itself)
+        chosen = np.flatnonzero(asked & ~known & ~itself)
         chosen = chosen[np.lexsort([chosen, source[chosen], time[chosen], relation[chosen]])]
         queries = Queries(source[chosen], relation[chosen], time[chosen])
         return cls(queries, target[chosen], supports)
@@ -93,7 +95,10 @@ class DrawnQueries:
         """At most so many of them, drawn evenly."""
         generator = np.random.default_rng([seed, 0xCA11])
         count = min(most, len(self.answer))
-        rows = np.sort(generator.choice(len(self.answer), count, replace=False))
+        return self.kept(np.sort(generator.choice(len(self.answer), count, replace=False)))
+
+    def kept(self, rows: npt.NDArray[Any]) -> DrawnQueries:
+        """Those of some rows, or of a mask."""
         return DrawnQueries(self.queries[rows], self.answer[rows], self.supports)
 
 

@@ -359,6 +359,14 @@ class TemporalIndex:
         """(E,) the first step of every entity, for who goes over all of them."""
         return self.first_step_of(torch.arange(self.entities, device=self.device))
 
+    def known_before(self, time: Tensor) -> Tensor:
+        """(Q,) how many entities have a fact before a time."""
+        return torch.searchsorted(self._first_steps, time)
+
+    @cached_property
+    def _first_steps(self) -> Tensor:
+        return torch.sort(self.first_seen).values
+
     # The other orders.
 
     @cached_property

@@ -132,22 +132,37 @@ class Slots:
             filler: (L,) who filled the far slot.
             step: (L,) when; of a row oldest first.
         """
-        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        row, _, filler, step = self._recent(relation, time, most, near=False)
+        return row, filler, step
+
+    def recent_facts(
+        self, relation: Tensor, time: Tensor, most: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same with who stood at the near end: row, near end, filler and step, (L,) each."""
+        return self._recent(relation, time, most, near=True)
+
+    def _recent(
+        self, relation: Tensor, time: Tensor, most: int, *, near: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        parts: list[tuple[Tensor, ...]] = []
         for slots in self._layers:
             low, high = slots.before(relation, time)
             row, position = expand_ranges(torch.maximum(low, high - most), high)
             if parts and not row.numel():
                 continue
             step = slots.time.index_select(0, position).long()
-            filler = slots.filler(relation.index_select(0, row), position)
-            parts.append((row, filler, step))
-        row, filler, step = parts[0]
+            kind = relation.index_select(0, row)
+            filler = slots.filler(kind, position)
+            other = slots.filler(inverse(kind, self.relations), position) if near else filler
+            parts.append((row, other, filler, step))
+        row, other, filler, step = parts[0]
         if len(parts) > 1:
-            row, filler, step = (torch.cat(column) for column in zip(*parts, strict=True))
+            row, other, filler, step = (torch.cat(column) for column in zip(*parts, strict=True))
             rank = torch.argsort(step, stable=True)
             rank = rank[torch.argsort(row[rank], stable=True)]
-            row, filler, step = last_of_each(most, *some_rows(rank, row, filler, step))
-        return row, filler, step
+            columns = some_rows(rank, row, other, filler, step)
+            row, other, filler, step = last_of_each(most, *columns)
+        return row, other, filler, step
 
     def count_ranks(self, relation: Tensor, time: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """How many of all entities filled slots more often than so often, and how many as often.

@@ -30,7 +30,6 @@ from metatkgr.settings import NoSettings, parse_settings
 __all__ = [
     "Explains",
     "Explanation",
-    "Graded",
     "Link",
     "Model",
     "available",
@@ -93,23 +92,6 @@ class Model(ABC, Generic[SettingsT]):
         Returns:
             (Q, E) tensor on ``self.device``, higher is likelier, finite; any real dtype. Or
             :class:`ListedScores`, which say the same of all entities without a table of them.
-        """
-
-
-class Graded(ABC):
-    """A model whose scores only order candidates, by evidence of several kinds; optional."""
-
-    grade_kinds: ClassVar[tuple[int, ...]]
-    """How many grades each kind of evidence has, from the weakest kind on; they add up to L. Within
-    a kind a higher grade is taken to be better evidence, between kinds nothing is."""
-
-    @abstractmethod
-    def grades(self, queries: Queries) -> Tensor:
-        """Where each kind of evidence begins.
-
-        Returns:
-            (Q, L) ascending scores: a candidate with at least the l-th has evidence of grade
-            l + 1 or more. L is the same for all queries; what a grade means too.
         """
 
 

@@ -28,7 +28,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import THRESHOLD, PageRank
 from metatkgr.graph.pairs import PairSteps
-from metatkgr.models.base import Explains, Explanation, Graded, Model, register
+from metatkgr.models.base import Explains, Explanation, Model, register
 from metatkgr.models.common.explanations import rule_reasons
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.settings import NoSettings, Range, Sample, Settings
@@ -46,12 +46,11 @@ _MOST_NEAR = 0.9
 
 
 @register
-class Recurrency(Model[NoSettings], Graded, Explains):
+class Recurrency(Model[NoSettings], Explains):
     """What happened before happens again: recency of the same link, of any link, then frequency."""
 
     name = "recurrency"
     live = True
-    grade_kinds = (3, 2, 2, 5)
     _walks = False
     """Whether walks are part of the order."""
 
@@ -63,7 +62,6 @@ class Recurrency(Model[NoSettings], Graded, Explains):
     def adapt(self, supports: Supports) -> Self:
         """Keep the supports beside the public facts."""
         self.history_ = History(self.index_, supports)
-        self._scored: tuple[Queries | None, _Digits] = (None, _Digits.none())
         return self
 
     def score(self, queries: Queries) -> ListedScores:
@@ -79,36 +77,12 @@ class Recurrency(Model[NoSettings], Graded, Explains):
             )
         ]
         parts += self._walk_part(queries, digits)
-        self._scored = queries, digits
         one = torch.ones_like(digits.link)
         return _listed(history, queries, parts, torch.zeros_like(one), one)
 
     def _walk_part(self, queries: Queries, digits: _Digits) -> list[_Part]:
         """The part between contact and frequency; this rule has none."""
         return []
-
-    def grades(self, queries: Queries) -> Tensor:
-        """(Q, 12) scores at which better evidence begins.
-
-        In this slot of r at all, in 1 % and in 10 % of its facts; one walk, eight walks; a
-        contact, one in the last 4 steps; the same link, in the last 64, 16 and 4 steps, or as
-        late as can be.
-        """
-        scored, digits = self._scored
-        if scored is not queries:
-            digits = self._digits(queries, self.history_.last_contacts(queries))
-        time = torch.from_numpy(queries.time).to(self.device)
-        facts, one = self.history_.facts_before(queries), torch.ones_like(time)
-        walk, contact, link = digits.frequency, digits.contact, digits.link
-
-        def within(steps: int) -> Tensor:
-            return (time - steps + 1).clamp(min=1)
-
-        frequency = [one, (facts // 100).clamp(min=1), (facts // 10).clamp(min=1)]
-        walks = [torch.minimum(one << (walk + bits), one << contact) for bits in (0, 3)]
-        contacts = [one << contact, within(4) << contact]
-        links = [one << link, *(within(steps) << link for steps in (64, 16, 4, 1))]
-        return torch.cummax(torch.stack([*frequency, *walks, *contacts, *links], 1), 1).values
 
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """The parts of the order that a candidate has, first things first."""
@@ -147,12 +121,6 @@ class _Digits:
     """(Q,) where the last contact begins."""
     link: Tensor
     """(Q,) where the last link begins."""
-
-    @classmethod
-    def none(cls) -> _Digits:
-        """Of no query."""
-        nothing = torch.zeros(0, dtype=torch.int64)
-        return cls(nothing, nothing, nothing)
 
 
 def _bit_length(number: Tensor) -> Tensor:

@@ -223,6 +223,11 @@ class ForecastsOut(BaseModel):
 
     query: dict[str, Any] = Field(description="The question as it was understood.")
     forecasts: list[Forecast]
+    other: float = Field(description="Probability of anything else.")
+    someone_new: float | None = Field(
+        description="The part of it that belongs to someone whom nobody has heard of; null where "
+        "several relations or moments are asked for."
+    )
     explanation: list[dict[str, Any]] = Field(description="About the first forecast.")
     calibration: dict[str, Any] = Field(description="How far the probabilities can be trusted.")
 

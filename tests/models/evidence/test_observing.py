@@ -23,7 +23,7 @@ from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
 from references import ENTITIES, RELATIONS, dense, graphs
 
-GUESS = Calibration("softmax")
+GUESS = Calibration()
 
 
 def evidence(entities: int, relations: int, **settings: Any) -> EvidenceModel:

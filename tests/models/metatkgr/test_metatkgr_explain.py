@@ -101,13 +101,16 @@ def test_a_weight_is_the_share_of_the_probability_that_is_lost() -> None:
     first = [("Cy", relation, club, now + n) for n, club in enumerate(clubs)]
 
     def forecaster_after(arrivals: list[tuple[str, str, str, int]]) -> mt.Forecaster:
-        forecaster = mt.Forecaster.of(model, facts, calibration=Calibration("softmax"))
+        forecaster = mt.Forecaster.of(model, facts, calibration=Calibration())
         forecaster.observe([*arrivals, ("Di", relation, clubs[0], now)])
         return forecaster
 
     def chance(arrivals: list[tuple[str, str, str, int]], club: str) -> float:
         found = forecaster_after(arrivals).predict("Cy", relation, at=now + 2, top=1000)
-        return next(forecast.probability for forecast in found if forecast.entity == club)
+        score = {forecast.entity: forecast.score for forecast in found}
+        assert len(score) > 300, "everybody, or those left out would count"
+        values = torch.tensor(list(score.values()), dtype=torch.float64)
+        return float((score[club] - torch.logsumexp(values, 0)).exp())
 
     forecaster = forecaster_after(first)
     reasons = [forecaster.explain("Cy", relation, club, at=now + 2) for club in clubs]

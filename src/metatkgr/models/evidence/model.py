@@ -14,15 +14,13 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explains, Explanation, Graded, register
+from metatkgr.models.base import Explains, Explanation, register
 from metatkgr.models.common.explanations import ranker_reasons
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.features import KINDS, columns_of
 from metatkgr.models.evidence.ranker import (
     COUNTED,
-    MOST_AGE,
-    REPEAT_BOOST,
     Ranker,
     initial_weights,
     repeat_scores,
@@ -41,18 +39,10 @@ from metatkgr.models.trainable import Phase, TrainableModel
 
 __all__ = ["EvidenceModel"]
 
-_NO_EVIDENCE = -1e3
-"""Below every candidate that something speaks for."""
 _UNLISTED = -1e12
 """Where those begin that nothing speaks for; more often in the slot is higher."""
-_SHARES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
-"""Where grades of ranked candidates begin: shares of a softmax over such candidates."""
-_STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
-"""Where grades of repeats begin: shares of 1 / (1 + steps since the last time) over all repeats."""
 _KEPT = 64
 """Queries whose features are kept until there are other supports."""
-_UNKNOWN = 0.01
-"""Added to that sum, so that a lone repeat of long ago is no strong one."""
 
 
 def _keys(queries: Queries) -> Iterator[tuple[int, ...]]:
@@ -61,7 +51,7 @@ def _keys(queries: Queries) -> Iterator[tuple[int, ...]]:
 
 
 @register
-class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
+class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
     r"""Re-ranks candidates from recurrence, walks, frequency and translation with a small ensemble.
 
     Candidates that something speaks for are scored by ``ranker``; all others stand below them, by
@@ -76,7 +66,6 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     live = True
     shares_out = True
     counted = frozenset(f"evidence.{name}" for name in COUNTED)
-    grade_kinds = (1 + len(_SHARES), 1 + len(_STRENGTHS))
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
         "hidden": (0, 16, 32, 64),
@@ -123,7 +112,6 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
     def adapt(self, supports: Supports) -> Self:
         """Index the supports, beside the public facts."""
         self.reader_ = Reader(self.index_, supports, self.evidence.transfer, self.settings)
-        self._scored: tuple[Queries | None, Tensor] = (None, torch.zeros(2, 0))
         self._read: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         return self
 
@@ -134,10 +122,8 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
         batches = reading_batches(len(queries), self.device)
         parts = [self._score(queries[rows], rows.start) for rows in batches]
         nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
-        empty = nothing, nothing, nothing.double(), nothing.double().expand(2, 0)
-        columns = zip(*(parts or [empty]), strict=True)
-        query, entity, score, totals = (torch.cat(column, -1) for column in columns)
-        self._scored = queries, totals
+        columns = zip(*(parts or [(nothing, nothing, nothing.double())]), strict=True)
+        query, entity, score = (torch.cat(column) for column in columns)
         one = torch.ones_like(time, dtype=torch.float64)
         return ListedScores(
             query,
@@ -151,19 +137,15 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
             slope=one,
         )
 
-    def _score(self, queries: Queries, first: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Query, entity and score, (L,) each; and (2, Q) what a grade is a share of.
-
-        A grade is a share of all that are ranked, or of all repeats.
-        """
-        reader, count = self.reader_, len(queries)
+    def _score(self, queries: Queries, first: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, entity and score, (L,) each."""
+        reader = self.reader_
         _, relation, time = reader.columns(queries)
         candidates = reader.read(queries, self.similar(queries))
         self._keep(queries, candidates)
         row = candidates.query
         ranked = self.evidence(candidates.features, relation[row], self.settings.prior)
         cell, scores = row * reader.entities + candidates.entity, ranked.double()
-        repeats = torch.zeros(count, dtype=torch.float64, device=self.device)
         if self.settings.repeats_first:
             known = candidates.repeats
             (link, share), again = known.values, known.cell // reader.entities
@@ -171,35 +153,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Graded, Explains):
             new = candidates.link < 0
             cell, row = torch.cat([cell[new], known.cell]), torch.cat([row[new], again])
             scores = torch.cat([scores[new], repeat_scores(link, time[again], share)])
-            age = (time[again] - link).clamp(min=0)
-            repeats.index_add_(0, again, 1 / (1.0 + age.double()))
-            ranked = ranked.masked_fill(~new, _NO_EVIDENCE)
-        level = torch.full_like(repeats, _NO_EVIDENCE)
-        level = level.scatter_reduce(0, candidates.query, ranked.double(), "amax")
-        part = (ranked - level[candidates.query]).exp()
-        total = torch.zeros_like(level).index_add_(0, candidates.query, part)
-        level = level + total.clamp(min=1e-300).log()
-        return first + row, cell % reader.entities, scores, torch.stack([level, repeats])
-
-    def grades(self, queries: Queries) -> Tensor:
-        """(Q, 23) scores at which better evidence begins.
-
-        Ranked at all, then by the share of exp(score) among all that are ranked; a repeat, then
-        by its share of 1 / (1 + age) among all repeats: old ones and one of many are weak.
-        """
-        if self._scored[0] is not queries:
-            self.score(queries)
-        level, total = self._scored[1].unsqueeze(-1)
-        shares, strengths = (
-            torch.tensor(values, dtype=torch.float64, device=self.device)
-            for values in (_SHARES, _STRENGTHS)
-        )
-        ranked = torch.cat([torch.full_like(level, _NO_EVIDENCE / 2), level + shares.log()], 1)
-        # The oldest age with that share; a hair is added for what rounding takes.
-        age = (1 / (strengths * (_UNKNOWN + total)) - 1 + 1e-9).floor().clamp(-1, MOST_AGE)
-        repeats = REPEAT_BOOST - torch.cat([torch.full_like(total, MOST_AGE), age], 1)
-        starts = torch.cat([ranked, repeats], 1).cummax(1).values
-        return starts
+        return first + row, cell % reader.entities, scores
 
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
         """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""

@@ -140,7 +140,7 @@ function ends(item) {
     ? [item.label, item.relation, state.label] : [state.label, item.relation, item.label];
 }
 
-function showForecasts({ query, forecasts, calibration }) {
+function showForecasts({ query, forecasts, other, someone_new: someoneNew, calibration }) {
   state.forecasts = forecasts;
   const until = query.until && query.until !== query.at ? ` to ${query.until}` : "";
   write($("forecast-title"), query.relation === null
@@ -161,11 +161,14 @@ function showForecasts({ query, forecasts, calibration }) {
     make("span", {}, item.label, small ? make("small", {}, small) : null),
     make("span", { class: "percent" }, percent(item.probability)),
     make("span", { class: "track" }, bar)));
-  }));
-  const error = calibration?.error ?? calibration?.ece;
-  $("calibration").textContent = typeof error === "number"
-    ? `Probabilities were fitted to past questions; they were off by ${percent(error)} on average.`
-    : "";
+  }), make("li", { class: "rest" },
+    make("span", {}, "anything else", typeof someoneNew === "number"
+      ? make("small", {}, `someone new: ${percent(someoneNew)}`) : null),
+    make("span", { class: "percent" }, percent(other))));
+  const error = calibration?.ece;
+  $("calibration").textContent = "Probabilities: given that such a fact happens."
+    + (typeof error === "number"
+      ? ` Fitted to past questions; the first was off by ${percent(error)} on average.` : "");
   if (forecasts.length) choose(0, false);
 }
 

@@ -1,0 +1,364 @@
+"""What the candidates of a query are to it, whatever model has scored them.
+
+Every candidate x of a query (e, r, ?, t) is of one kind, by visible facts only:
+
+``repeat``   e and x were linked by r in this direction;
+``filler``   x filled this slot of r, with others;
+``fitting``  x did not, but has a role in common with those that fill the slot;
+``other``    none of this: where slots have types, an impossible answer;
+``new``      nobody has heard of x before t.
+
+How often each kind is right depends on the relation: :class:`Standing` holds what a slot's past
+tells of it, and what tells the candidates of one kind apart. The first candidates have a column
+each; behind them all others of a kind have one together, and so have all newcomers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metatkgr.data.orders import DECAYS
+from metatkgr.data.tasks import Queries
+from metatkgr.graph.history import History
+from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.pairs import PairSteps
+
+__all__ = ["KINDS", "NEW", "TRAITS", "WHOLE", "Standing"]
+
+KINDS = ("repeat", "filler", "fitting", "other", "new")
+REPEAT, FILLER, FITTING, OTHER, NEW = range(len(KINDS))
+TRAITS = (
+    "rank",
+    "distance",
+    "near",
+    "count",
+    "lately",
+    "slot age",
+    "link age",
+    "contact age",
+    "overlap",
+    "behind",
+)
+"""What tells the candidates of one kind apart."""
+WHOLE = (
+    "always",
+    "partners",
+    "partner age",
+    "slot facts",
+    "slot fillers",
+    "slot singles",
+    "share",
+    "first rank",
+    "first distance",
+)
+"""What tells how likely a kind is: the past of the query entity and of the slot, the share of the
+kind in the slot's latest facts, and where the scores place its first candidate."""
+_LATEST = 64
+"""Facts of a slot that tell who fills it, and how."""
+_ROLES = 8
+"""Latest facts of an entity that tell where it stands."""
+_NEAR = 64
+"""First candidates whose roles are looked at."""
+_FITS = 0.1
+"""Share of a slot's fillers with whom a fitting candidate has a role in common, at least."""
+_LEAST = 0.5
+"""Added to counts before their logarithm is taken."""
+_FAR = 8.0
+"""Beyond this, distances of scores are told by their logarithms alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """The candidates of Q queries: M first ones, and 5 columns for all others by their kinds."""
+
+    kind: Tensor
+    """(Q, M + 5) int64."""
+    count: Tensor
+    """(Q, M + 5) float64: for how many candidates the column stands; 0 for nobody."""
+    traits: Tensor
+    """(Q, M + 5, F) float32, see ``TRAITS``."""
+    whole: Tensor
+    """(Q, 5, C) float32, see ``WHOLE``."""
+
+    @classmethod
+    def of(
+        cls, history: History, queries: Queries, value: Tensor, entity: Tensor, scale: float
+    ) -> Standing:
+        """Look them up.
+
+        Args:
+            history: what is visible.
+            queries: Q of them.
+            value: (Q, M) scores of the first candidates, best first.
+            entity: (Q, M) who they are.
+            scale: of the scores: what counts as a distance of 1.
+        """
+        index, size = history.index, len(queries)
+        _, relation, time = history.columns(queries)
+        now = time.unsqueeze(1).expand_as(entity)
+        slot = relation.unsqueeze(1).expand_as(entity)
+        usage = index.slots.usage(entity.flatten(), slot.flatten(), now.flatten(), DECAYS[-1:])
+        used, last, lately = (
+            column.view_as(entity) for column in (usage.count, usage.last, usage.decayed[0])
+        )
+        links = history.last_links(queries)
+        link = _steps(links, entity, history.entities)
+        contact = _steps(history.last_contacts(queries), entity, history.entities)
+        seen = (index.first_step_of(entity) < now) | (contact >= 0)
+        latest = _LatestFacts(index, relation, time)
+        # Of those that score alike all are looked at or none: their numbers must not show.
+        near = value > value[:, min(_NEAR, value.shape[1]) - 1 :][:, :1]
+        overlap = latest.overlap(entity, time, seen & (used == 0) & near)
+        kind = torch.full_like(entity, OTHER)
+        kind[overlap >= _FITS] = FITTING
+        kind[used > 0] = FILLER
+        kind[~seen] = NEW
+        kind[link >= 0] = REPEAT
+        inside = _per_kind(kind, torch.ones_like(kind))
+        behind, whole = _counts(index, relation, time, links, inside)
+        order = _Order.of(value, kind, scale)
+        columns = [
+            -order.rank,
+            -order.distance.log1p(),
+            -order.distance.clamp(max=_FAR),
+            (used + _LEAST).log(),
+            (lately + _LEAST / 10).log(),
+            -_log_age(now, last),
+            -_log_age(now, link),
+            -_log_age(now, contact),
+            overlap.clamp(min=_FITS / 10).log(),
+            torch.zeros_like(order.rank),
+        ]
+        traits = torch.stack([column.float() for column in columns], 2)
+        known = _per_kind(kind, used)[:, [REPEAT, FILLER]].sum(1)
+        rest = _traits_behind(traits, kind, inside, behind, (whole[:, 0] - known).clamp(min=0))
+        behind[:, NEW] = 1.0
+        single = (kind != NEW).double()
+        numbers = torch.arange(len(KINDS)).expand(size, -1)
+        about = torch.stack(
+            [
+                *(
+                    column.float().unsqueeze(1).expand(-1, len(KINDS))
+                    for column in _about(links, time, whole)
+                ),
+                latest.shares(),
+                order.first_rank.float(),
+                order.first_distance.float(),
+            ],
+            2,
+        )
+        return cls(
+            torch.cat([kind, numbers], 1),
+            torch.cat([single, behind], 1),
+            torch.cat([traits, rest], 1),
+            about,
+        )
+
+    @classmethod
+    def cat(cls, parts: Sequence[Standing]) -> Standing:
+        """Several as one."""
+        columns = zip(*(part._columns() for part in parts), strict=True)
+        return cls(*(torch.cat(column) for column in columns))
+
+    def kept(self, rows: Tensor) -> Standing:
+        """Those of some queries."""
+        return Standing(*(column[rows] for column in self._columns()))
+
+    def _columns(self) -> tuple[Tensor, ...]:
+        return (self.kind, self.count, self.traits, self.whole)
+
+
+def _traits_behind(
+    traits: Tensor, kind: Tensor, inside: Tensor, behind: Tensor, facts: Tensor
+) -> Tensor:
+    """(Q, 5, F) of all who stand behind the first: like the last of these but for rank and count.
+
+    Args:
+        traits: (Q, M, F).
+        kind: (Q, M).
+        inside: (Q, 5) how many of each kind are among the first.
+        behind: (Q, 5) how many are not.
+        facts: (Q,) those of the slot that none of the first is in.
+    """
+    rest = torch.zeros(len(kind), len(KINDS), traits.shape[2])
+    for number in range(NEW):
+        some = (kind == number).unsqueeze(2)
+        lowest = traits.masked_fill(~some, torch.inf).amin(1)
+        rest[:, number] = torch.where(some.any(1), lowest, 0.0)
+    rest[:, :NEW, TRAITS.index("rank")] = -(inside + 0.5 * behind + 1)[:, :NEW].log().float()
+    mean = facts / behind[:, FILLER].clamp(min=1)
+    rest[:, FILLER, TRAITS.index("count")] = (mean + _LEAST).log().float()
+    rest[:, :NEW, TRAITS.index("behind")] = 1.0
+    return rest
+
+
+def _about(links: PairSteps, time: Tensor, whole: Tensor) -> list[Tensor]:
+    """(Q,) each: always 1, then what the past of the query entity and of the slot tells."""
+    partners = torch.bincount(links.query, minlength=len(time))
+    step = torch.full_like(time, -1).scatter_reduce(0, links.query, links.step, "amax")
+    facts, fillers, singles = whole.unbind(1)
+    return [
+        torch.ones_like(facts),
+        partners.double().log1p(),
+        -_log_age(time, step),
+        facts.log1p(),
+        fillers.log1p(),
+        ((singles + _LEAST) / (facts + 2 * _LEAST)).log(),
+    ]
+
+
+def _counts(
+    index: TemporalIndex, relation: Tensor, time: Tensor, links: PairSteps, inside: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(Q, 5) candidates behind the first; and (Q, 3) facts, fillers and those with one fact."""
+    slots, zero = index.slots, torch.zeros_like(time)
+    fillers, _ = slots.count_ranks(relation, time, zero)
+    _, singles = slots.count_ranks(relation, time, zero + 1)
+    facts = slots.facts_before(relation, time)
+    partners = torch.bincount(links.query, minlength=len(time))
+    known = torch.full_like(time, index.entities)
+    if bool((time < index.steps - 1).any()):
+        known = index.known_before(time)
+    behind = torch.zeros_like(inside)
+    behind[:, REPEAT] = partners - inside[:, REPEAT]
+    # A partner has filled the slot, unless by a support fact that lies ahead.
+    behind[:, FILLER] = fillers - partners - inside[:, FILLER]
+    behind[:, OTHER] = known - torch.maximum(fillers, partners) - inside[:, FITTING:NEW].sum(1)
+    whole = torch.stack([facts, fillers, singles], 1)
+    return behind.clamp(min=0).double(), whole.double()
+
+
+def _steps(some: PairSteps, entity: Tensor, entities: int) -> Tensor:
+    """(Q, M) the steps of some pairs; -1 for all others."""
+    row = torch.arange(len(entity)).unsqueeze(1)
+    cell, order = torch.sort(some.query * entities + some.candidate)
+    if not len(cell):
+        return torch.full_like(entity, -1)
+    wanted = row * entities + entity
+    position = torch.searchsorted(cell, wanted).clamp(max=len(cell) - 1)
+    return torch.where(cell[position] == wanted, some.step[order][position], -1)
+
+
+def _log_age(time: Tensor, step: Tensor) -> Tensor:
+    """Logarithm of the age of what was seen at a step; 0 for what was never seen."""
+    age = (time - step).clamp(min=0).double().log1p()
+    return torch.where(step >= 0, age, 0.0)
+
+
+def _per_kind(kind: Tensor, value: Tensor) -> Tensor:
+    """(Q, 5) sums of (Q, M) whole numbers over the candidates of each kind."""
+    total = torch.zeros(len(kind), len(KINDS), dtype=torch.int64)
+    return total.scatter_add_(1, kind, value)
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """Where scores place the candidates."""
+
+    rank: Tensor
+    """(Q, M) logarithm of the rank within the kind; the same for equal scores."""
+    distance: Tensor
+    """(Q, M) from the best score of the kind."""
+    first_rank: Tensor
+    """(Q, 5) minus the logarithm of the rank of the first of each kind."""
+    first_distance: Tensor
+    """(Q, 5) minus the logarithm of its distance from the best."""
+
+    @classmethod
+    def of(cls, value: Tensor, kind: Tensor, scale: float) -> _Order:
+        size, many = kind.shape
+        value = value.double()
+        rank, best = torch.zeros_like(value), torch.zeros_like(value)
+        first_rank = torch.full((size, len(KINDS)), many + 1.0, dtype=torch.float64)
+        first_distance = torch.zeros_like(first_rank)
+        for number in range(NEW):
+            some = kind == number
+            place = torch.cumsum(some, 1)
+            rank = torch.where(some, place.double().log(), rank)
+            first = some.long().argmax(1, keepdim=True)
+            there, top = some.any(1), value.gather(1, first)
+            best = torch.where(some, top, best)
+            first_rank[there, number] = first.squeeze(1)[there].double() + 1
+            gap = (value[:, 0] - top.squeeze(1)) / scale
+            first_distance[:, number] = torch.where(there, gap, _FAR)
+        # Ties: the numbers of the entities must not show.
+        new = torch.ones_like(kind)
+        new[:, 1:] = (value[:, 1:] != value[:, :-1]).long()
+        group = (torch.cumsum(new.flatten(), 0) - 1) * len(KINDS) + kind.flatten()
+        total = torch.zeros(int(group.max()) + 1, dtype=torch.float64)
+        many_alike = torch.bincount(group, minlength=len(total))
+        total.index_add_(0, group, rank.flatten())
+        rank = (total / many_alike.clamp(min=1))[group].view_as(rank)
+        distance = ((best - value) / scale).clamp(min=0)
+        return cls(rank, distance, -first_rank.log(), -first_distance.clamp(min=0).log1p())
+
+
+class _LatestFacts:
+    """The latest facts of the slots of queries: who fills them, and how.
+
+    Args:
+        index: what is public.
+        relation: (Q,) directed.
+        time: (Q,) only facts before it are looked at.
+    """
+
+    def __init__(self, index: TemporalIndex, relation: Tensor, time: Tensor) -> None:
+        self._index = index
+        slot, self._member = torch.unique(
+            torch.stack([relation, time], 1), dim=0, return_inverse=True
+        )
+        self._relation, self._time = slot.T.contiguous()
+        self._facts = index.slots.recent_facts(self._relation, self._time, _LATEST)
+
+    def shares(self) -> Tensor:
+        """(Q, 5) logarithms of the shares of the kinds among the latest facts of the slot."""
+        row, near, filler, step = self._facts
+        index, relation = self._index, self._relation[self._facts[0]]
+        again = index.pairs.last_step(near * index.relations + relation, filler, step) >= 0
+        kind = torch.full_like(row, OTHER)
+        kind[index.slots.usage(filler, relation, step).count > 0] = FILLER
+        kind[index.first_step_of(filler) >= step] = NEW
+        kind[again] = REPEAT
+        count = torch.zeros(len(self._relation), len(KINDS))
+        count.index_put_((row, kind), torch.ones(len(row)), accumulate=True)
+        count[:, FITTING] = count[:, OTHER]  # who fits was not looked at
+        shares = (count + _LEAST) / (count.sum(1, keepdim=True) + _LEAST * len(KINDS))
+        return shares.log()[self._member]
+
+    def overlap(self, entity: Tensor, time: Tensor, asked: Tensor) -> Tensor:
+        """(Q, M) share of the slot's fillers with whom a candidate has its commonest role.
+
+        0 for those who are not asked about.
+
+        Args:
+            entity: (Q, M) candidates.
+            time: (Q,).
+            asked: (Q, M) bool, whose roles matter.
+        """
+        found = torch.zeros(entity.shape, dtype=torch.float64)
+        query, place = torch.nonzero(asked, as_tuple=True)
+        if not len(query):
+            return found
+        index, (row, _, filler, _) = self._index, self._facts
+        cell = torch.unique(row * index.entities + filler)
+        row, filler = cell // index.entities, cell % index.entities
+        who, role = self._roles(filler, self._time[row])
+        having = torch.zeros(len(self._relation), index.relations)
+        having.index_put_((row[who], role), torch.ones(len(who)), accumulate=True)
+        many = torch.bincount(row, minlength=len(self._relation)).clamp(min=1)
+        having = having / many.unsqueeze(1)
+        who, role = self._roles(entity[query, place], time[query])
+        share = having[self._member[query[who]], role].double()
+        best = torch.zeros(len(query), dtype=torch.float64).scatter_reduce(0, who, share, "amax")
+        found[query, place] = best
+        return found
+
+    def _roles(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Distinct (row, directed relation) pairs of the latest facts of entities."""
+        facts = self._index.last_facts(entity, time, _ROLES)
+        cell = torch.unique(facts.row * self._index.relations + facts.relation)
+        return cell // self._index.relations, cell % self._index.relations
