@@ -251,3 +251,38 @@ def test_a_graph_without_later_entities_has_no_later_error() -> None:
     found = calibration_report(create("paths"), VisibleFacts.of(early))
     assert found["meta-test"] is None
     assert found["fitted"]["queries"] == 0
+
+
+def test_nearly_nobody_in_the_top_three_has_never_stood_in_the_slot() -> None:
+    """In the demo's world; before, these were 26 of 180."""
+    facts = mt.load("world:6000")
+    forecaster = mt.Forecaster.of("paths", facts)
+    tasks = mt.Tasks.build(facts, shots=3, visibility="streaming")
+    half, asked, shown, never = len(facts.relations), tasks.questions, 0, 0
+    for row in np.random.default_rng(0).choice(len(asked), 60, replace=False).tolist():
+        e, r, t = (int(column[row]) for column in (asked.entity, asked.relation, asked.time))
+        side, filler = ("object", facts.object) if r < half else ("subject", facts.subject)
+        found = forecaster.predict(
+            facts.entities[e],
+            facts.relations[r % half],
+            side=side,
+            at=facts.calendar.label(t),
+            top=3,
+        )
+        stood = set(filler[(facts.time < t) & (facts.relation == r % half)].tolist())
+        stood |= set(tasks.supports.of(e).other.tolist())
+        shown += len(found)
+        never += sum(facts.entities.id(one.entity, "entity") not in stood for one in found)
+    assert shown == 180
+    assert never <= 0.02 * shown
+
+
+def test_a_club_plays_for_nobody() -> None:
+    """What those who do the same never did is no likely next fact."""
+    facts = mt.load("world:6000")
+    clubs = np.unique(facts.object[facts.relation == facts.relations.id("plays for", "relation")])
+    forecaster = mt.Forecaster.of("paths", facts)
+    for club in clubs[:6].tolist():
+        found = forecaster.predict(facts.entities[club], top=20)
+        odd = [f for f in found if (f.relation, f.side) == ("plays for", "object")]
+        assert sum(forecast.probability for forecast in odd) < 0.005

@@ -153,12 +153,12 @@ def test_explain_answers_about_any_candidate() -> None:
     assert kinds == ["contact", "path", "frequency"]
     texts = [reason.text for reason in forecaster.explain("a", "r", "x")]
     assert texts == [
-        "linked with x by q in 4",
-        "2 others linked by r to m are also linked by it to x: z1 and z2",
-        "x was the object of r 2 times before, last in 3",
+        "facts with x by “q” in 4",
+        "2 others of “… r m” are also in “… r x”: z1 and z2",
+        "“… r x” 2 times before, last in 3",
     ]
     assert [r.kind for r in forecaster.explain("a", "r", "y")] == ["path", "frequency"]
-    assert forecaster.explain("a", "q", "m", side="subject")[0].text == "linked with m by r in 1"
+    assert forecaster.explain("a", "q", "m", side="subject")[0].text == "facts with m by “r” in 1"
     assert forecaster.explain("m", "q", "z1", side="object")[0].kind == "contact"
     assert forecaster_of("recurrency", facts).explain("a", "q", "z1") == ()
     # from the other end: who else is linked to what m's players are linked to

@@ -59,11 +59,9 @@ def test_a_newcomer_is_forecast_without_training() -> None:
     assert found.query["at"] == "2018-03-11"
     first, second = found[0].reasons[0], found[1].reasons[0]
     assert first.kind == "repeat"
-    assert first.text == "linked by plays for to FC Ost on 2018-03-10"
+    assert first.text == "“Cy plays for FC Ost” on 2018-03-10"
     assert second.kind == "path"
-    assert second.text == (
-        "another linked by plays for to FC Ost is also linked by it to SV West: Bo"
-    )
+    assert second.text == ("one other of “… plays for FC Ost” is also in “… plays for SV West”: Bo")
     assert [list(fact) for fact in second.facts] == [
         ["Cy", "plays for", "FC Ost", "2018-03-10"],
         ["Bo", "plays for", "FC Ost", "2018-03-05"],
@@ -76,7 +74,7 @@ def test_both_sides_can_be_asked() -> None:
     assert names(found)[:2] == ["Ana", "Bo"]
     assert found[0].side == "subject"
     assert found[0].reasons[0].text == (
-        "linked by plays for from Ana from 2018-03-05 to 2018-03-08 (2 times)"
+        "“Ana plays for FC Ost” from 2018-03-05 to 2018-03-08 (2 times)"
     )
     with pytest.raises(SettingsError, match="side is 'object' or 'subject'"):
         club().predict("FC Ost", "plays for", side="left")
@@ -135,7 +133,7 @@ def test_in_a_graph_of_numbers_a_time_is_what_the_file_says() -> None:
     assert forecaster.predict("a", "r", at=2006).query["at"] == "2006"
     assert forecaster.predict("a", "r", at="2006").query["at"] == "2006"
     text = forecaster.explain("a", "r", "b")[0].text
-    assert text == "linked by r to b in 2004-2006 (2 times)"
+    assert text == "“a r b” in 2004-2006 (2 times)"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_a_newcomer_from_files(run: Run, events: Path, first_facts: Path) -> Non
     assert shown.code == 0, shown.err
     assert "Observed 2 facts, 1 new entity; 0 were known." in shown.out
     assert CLUB in shown.out
-    assert "linked by plays for to" in shown.out
+    assert "Nova Debut plays for" in shown.out
     assert "Calibrated on" in shown.out
     written = run(*words, "--explain", "--top", 3, "--json", "-")
     result = json.loads(written.out)
@@ -113,7 +113,7 @@ def test_probabilities_are_kept_with_a_run_and_fitted_anew_when_asked(
     assert "delete it" in refused.err
     told = run("calibrate", folder, "--json", "-")
     assert told.code == 0
-    assert json.loads(told.out)["method"] == "softmax"
+    assert json.loads(told.out)["queries"] > 0
     kept = (folder / "calibration.json").read_bytes()
     assert run("predict", folder, "-e", CLUB).code == 0
     assert (folder / "calibration.json").read_bytes() == kept

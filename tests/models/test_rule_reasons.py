@@ -215,13 +215,25 @@ def test_a_count_that_was_cut_says_so() -> None:
     # Of the 3,001 visitors of the place the last 512 are looked at, v2489 to v2999 and "new".
     texts = [reason.text for reason in forecaster.explain("v10", "visits", "place")]
     assert texts[1:] == [
-        "at least 10 others linked by visits to bar 10 are also linked by it to place: "
+        "at least 10 others of “… visits bar 10” are also in “… visits place”: "
         "v2510, v2560, v2610 and 7 more",
-        "place was the object of visits 3,001 times before, last in 3000",
+        "“… visits place” 3,001 times before, last in 3000",
     ]
     texts = [reason.text for reason in forecaster.explain("v10", "visits", "bar 4")]
     assert texts == [
-        "60 others linked by visits to place are also linked by it to bar 4: "
-        "v4, v54, v104 and 57 more",
-        "bar 4 was the object of visits 60 times before, last in 2954",
+        "60 others of “… visits place” are also in “… visits bar 4”: v4, v54, v104 and 57 more",
+        "“… visits bar 4” 60 times before, last in 2954",
     ]
+
+
+def test_words_and_picture_tell_one_count() -> None:
+    """Of very many facts some are sent, but their number is told; the page writes it."""
+    facts = mt.read_facts([("a", "is registered in", "b", day) for day in range(135)])
+    forecaster = mt.Forecaster.of("paths", facts, calibration=Calibration())
+    first, second = forecaster.explain("a", "is registered in", "b")
+    assert (first.kind, first.count, len(first.facts)) == ("repeat", 135, 20)
+    assert first.text == "“a is registered in b” 135 times, last in 134"
+    assert (second.count, second.text) == (
+        135,
+        "“… is registered in b” 135 times before, last in 134",
+    )

@@ -95,6 +95,8 @@ class Reason:
     """The facts it consists of; none, where it is about learned vectors."""
     text: str
     """A plain sentence."""
+    count: int = 1
+    """How many facts (of walks: how many others) there are in all; ``facts`` may be some."""
 
 
 @dataclass(frozen=True)
@@ -291,58 +293,54 @@ class Verbaliser:
             why.weight,
             facts,
             speak(entity, relation, answer, why),
+            why.count,
         )
 
     def _repeat(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        return (
-            f"{self._linked(entity, relation, answer)} "
-            f"{self._when([link.time for link in why.links], why.count)}"
-        )
+        said = self._said(entity, relation, answer)
+        return f"{said} {self._when([link.time for link in why.links], why.count)}"
 
-    def _linked(self, entity: int, relation: int, answer: int) -> str:
-        """'linked by playsFor to X', or from X, seen from the entity."""
-        way = "from" if relation >= self._count else "to"
-        return f"linked by {self.relation(relation)} {way} {self._label(answer)}"
+    def _said(self, entity: int | None, relation: int, answer: int | None) -> str:
+        """A fact as the graph writes it, in quotes: that is right whatever a relation is called.
+
+        Seen from the entity; '…' stands for anybody.
+        """
+        ends = ["…" if end is None else self._label(end) for end in (entity, answer)]
+        left, right = ends[::-1] if relation >= self._count else ends
+        return f"“{left} {self.relation(relation)} {right}”"
 
     def _contact(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        names = list(dict.fromkeys(self.relation(link.relation) for link in why.links))
-        by = _listed(names, len(names))
+        names = [f"“{self.relation(link.relation)}”" for link in why.links]
+        names = list(dict.fromkeys(names))
         when = self._when([link.time for link in why.links], why.count)
-        return f"linked with {self._label(answer)} by {by} {when}"
+        return f"facts with {self._label(answer)} by {_listed(names, len(names))} {when}"
 
     def _path(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        label, name = self._label, self.relation(relation)
-        middle = label(why.links[0].target)
+        middle = why.links[0].target
         # The links of a walk come in threes: e to y, z to y, z to x.
-        others = list(dict.fromkeys(label(link.source) for link in why.links[2::3]))
-        listed = _listed(others, why.count)
-        noun, verb = f"{'at least ' if why.at_least else ''}{why.count:,} others", "are"
+        others = list(dict.fromkeys(self._label(link.source) for link in why.links[2::3]))
+        least = "at least " if why.at_least else ""
+        noun, verb = f"{least}{why.count:,} others", "are"
         if why.count == 1:
-            noun, verb = "at least one other" if why.at_least else "another", "is"
-        if relation < self._count:
-            return (
-                f"{noun} linked by {name} to {middle} {verb} also linked by it to "
-                f"{label(answer)}: {listed}"
-            )
+            noun, verb = f"{least}one other", "is"
         return (
-            f"{middle}, linked by {name} to {label(entity)}, is also linked by it to {noun} to "
-            f"which {label(answer)} is linked too: {listed}"
+            f"{noun} of {self._said(None, relation, middle)} {verb} also in "
+            f"{self._said(None, relation, answer)}: {_listed(others, why.count)}"
         )
 
     def _frequency(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
-        side = "subject" if relation >= self._count else "object"
         last = self._on(self.date(why.links[0].time))
         times = f"once before, {last}"
         if why.count > 1:
             times = f"{why.count:,} times before, last {last}"
-        return f"{self._label(answer)} was the {side} of {self.relation(relation)} {times}"
+        return f"{self._said(None, relation, answer)} {times}"
 
     def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         fact = self.fact(*why.links[0])
         when = self._when([link.time for link in why.links], why.count)
         without = "this" if why.count == 1 else "these"
         return (
-            f"{fact.subject} {fact.relation} {fact.object} {when}; without {without} "
+            f"“{fact.subject} {fact.relation} {fact.object}” {when}; without {without} "
             f"{why.weight:.0%} less likely"
         )
 
@@ -359,7 +357,7 @@ class Verbaliser:
 
     def _other(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         said = [
-            f"{fact.subject} {fact.relation} {fact.object} {self._on(fact.time)}"
+            f"“{fact.subject} {fact.relation} {fact.object}” {self._on(fact.time)}"
             for fact in (self.fact(*link) for link in why.links[:_NAMED])
         ]
         return f"{why.kind}: {_listed(said, why.count, why.at_least)} ({why.weight:.0%})"
@@ -370,6 +368,8 @@ class Verbaliser:
     def _when(self, steps: Sequence[int], count: int) -> str:
         """'in 2004', 'in 2004-2006 (3 times)', 'on 2018-03-05'."""
         first, last = self.date(min(steps)), self.date(max(steps))
+        if count > len(steps):  # only the latest are known
+            return f"{count:,} times, last {self._on(last)}"
         if first == last:
             return self._on(last)
         if self._calendar.unit in ("year", "step"):

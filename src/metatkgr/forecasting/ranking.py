@@ -7,7 +7,8 @@ asking with whom.
                                {\sum_i 2^{-(t - t_i)/h} + a}
 
 over the visible facts i of e: what it did lately counts most (half as much after h steps), and the
-share P(r) of each relation among all facts before t stands in for what is not known yet. Each
+share P(r) of each relation among all facts before t stands in for what is not known yet, weighed by
+how many of those who do what e does were in such facts too: a club does not play for anybody. Each
 relation counts once for either side. a = 1; h is a twentieth of the time the graph has lasted by t.
 An entity's own first facts, visible at any time, count as if they had just happened.
 """
@@ -56,6 +57,10 @@ _PRIOR = 1.0
 """a of the formula above."""
 _LIFE = 20
 """Half-lives h in the time the graph has lasted."""
+_ROLES, _PEERS = 16, 64
+"""Latest facts of an entity that tell what it does, and facts of each kind that tell who else."""
+_UNLIKELY = 0.01
+"""What is left to a relation that nobody alike has been in."""
 _FACTS = 1 << 15
 """Facts of an entity that tell what it does: of a hub the last ones."""
 
@@ -193,7 +198,8 @@ def next_relations(
         shots: so many first facts of the entity are visible at any time.
     """
     counts = snapshot.relation_counts(step).astype(float) + 1
-    share = np.concatenate([counts, counts]) / (2 * counts.sum())
+    share = np.concatenate([counts, counts]) * _alike(snapshot, entity, step, shots)
+    share /= share.sum()
     relation, time = snapshot.recent(entity, step, _FACTS)
     own = snapshot.supports([entity], shots)
     later = own.time >= step
@@ -202,6 +208,29 @@ def next_relations(
     half = max(step / _LIFE, 1.0)
     known = np.bincount(relation, weights=0.5 ** (age / half), minlength=len(share))
     return np.asarray((known + _PRIOR * share) / (known.sum() + _PRIOR))
+
+
+def _alike(snapshot: Snapshot, entity: int, step: int, shots: int) -> npt.NDArray[np.float64]:
+    """(2R,) how common each directed relation is among those who do what ``entity`` does.
+
+    Everything is possible, a little.
+    """
+    index, own = snapshot.index, snapshot.supports([entity], shots)
+    done, _ = snapshot.recent(entity, step, _ROLES)
+    mine = torch.from_numpy(np.unique(np.concatenate([done, own.relation])).astype(np.int64))
+    if not len(mine):
+        return np.ones(index.relations)
+    row, others, _, _ = index.slots.recent_facts(mine, torch.full_like(mine, step), _PEERS)
+    cell = torch.unique(row * index.entities + others)
+    row, others = cell // index.entities, cell % index.entities
+    facts = index.last_facts(others, torch.full_like(others, step), _ROLES)
+    cell = torch.unique(facts.row * index.relations + facts.relation)
+    peer, role = cell // index.relations, cell % index.relations
+    # Each thing that it does counts alike, however many peers it gives.
+    part = 1 / torch.bincount(row, minlength=len(mine)).clamp(min=1).double()[row]
+    common = torch.zeros(index.relations, dtype=torch.float64)
+    common.index_add_(0, role, part[peer])
+    return np.asarray((common / len(mine)).numpy()) + _UNLIKELY
 
 
 def _best_facts(snapshot: Snapshot, asked: Asked, share: npt.NDArray[np.float64]) -> Asking:

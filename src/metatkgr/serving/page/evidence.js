@@ -10,8 +10,11 @@ function linksOf(reasons) {
   for (const reason of reasons) {
     for (const [subject, relation, object, time] of reason.facts) {
       const key = JSON.stringify([subject, relation, object]);
-      const link = links.get(key) ?? { subject, relation, object, times: new Set(), weight: 0 };
+      const link = links.get(key)
+        ?? { subject, relation, object, times: new Set(), count: 0, weight: 0 };
       link.times.add(time);
+      // Of very many facts some are sent; the picture tells the number that the words tell.
+      link.count = Math.max(link.count, link.times.size, reason.kind === "repeat" ? reason.count : 0);
       link.weight = Math.max(link.weight, reason.weight);
       links.set(key, link);
     }
@@ -45,19 +48,20 @@ function gather(links, entity, answer) {
       called.get(name) ?? { together: name, names: [name] });
     const key = JSON.stringify([from.together, link.relation, to.together]);
     const one = merged.get(key) ?? {
-      subject: from.together, relation: link.relation, object: to.together, times: [], weight: 0,
+      subject: from.together, relation: link.relation, object: to.together, times: [], count: 0, weight: 0,
       names: [...from.names, ...to.names],
     };
     one.times.push(...link.times);
+    one.count += link.count;
     one.weight = Math.max(one.weight, link.weight);
     merged.set(key, one);
   }
   return [...merged.values()].sort((x, y) => y.weight - x.weight).slice(0, MOST_LINKS);
 }
 
-function dates(times) {
+function dates({ times, count }) {
   const sorted = [...times].sort();
-  return sorted.length === 1 ? sorted[0] : `${sorted.length}×, last ${sorted.at(-1)}`;
+  return count === 1 ? sorted[0] : `${count.toLocaleString("en")}×, last ${sorted.at(-1)}`;
 }
 
 /** Column of every name: 0 the asking entity, last the answer, between them by distance. */
@@ -104,14 +108,14 @@ function bundle(links, asked) {
 /** What is written at a line: one link in two rows, several in a row each. */
 function wordsOf(line, upright, most) {
   if (line.links.length === 1) {
-    const [{ relation, times }] = line.links;
-    return [shorten(relation, most) + (line.asked ? "?" : ""), shorten(dates(times), most + 6)];
+    const [link] = line.links;
+    return [shorten(link.relation, most) + (line.asked ? "?" : ""), shorten(dates(link), most + 6)];
   }
   const [there, back] = upright ? "↓↑" : "→←";
   const mixed = line.links.some(({ subject }) => subject !== line.from);
-  return line.links.map(({ subject, relation, times }) => {
+  return line.links.map(({ subject, relation, times, count }) => {
     const way = mixed ? `${(subject === line.from) === line.onwards ? there : back} ` : "";
-    return `${way}${shorten(relation, most)} ${times.length > 1 ? `${times.length}×` : times[0]}`;
+    return `${way}${shorten(relation, most)} ${count > 1 ? `${count}×` : times[0]}`;
   });
 }
 
@@ -120,7 +124,7 @@ export function evidenceGraph(reasons, entity, answer, asked, width) {
   const links = gather(linksOf(reasons), entity, answer);
   const columns = columnsOf(links, entity, answer);
   const order = new Map(columns.flat().map((name, place) => [name, place]));
-  const lines = bundle(links, { ...asked, times: [asked.time] }).filter(
+  const lines = bundle(links, { ...asked, times: [asked.time], count: 1 }).filter(
     ({ from, to }) => order.has(from) && order.has(to));
   const write = (upright, most) => {
     for (const line of lines) {
@@ -156,7 +160,7 @@ function edge(line, path) {
     "marker-end": line.links.some(({ subject }) => subject === line.from) ? head : null,
     "marker-start": line.links.some(({ subject }) => subject !== line.from) ? head : null,
   }, draw("title", {}, line.links.flatMap((link) => [
-    `${link.subject} ${link.relation} ${link.object} (${dates(link.times)})`,
+    `${link.subject} ${link.relation} ${link.object} (${dates(link)})`,
     ...(link.names?.length > 2 ? link.names : []),
   ]).join("\n")));
 }
