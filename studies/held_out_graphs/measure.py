@@ -20,10 +20,10 @@ from metatkgr.data.sources import load, refuse_test_graph
 from metatkgr.errors import DataError
 from metatkgr.evaluation.filters import FILTERS
 from metatkgr.experiments.cell_run import Loaded, run_cell
-from metatkgr.experiments.cells import RULES, Cell
+from metatkgr.experiments.cells import RULES, Cell, Row
 from metatkgr.experiments.published import METRICS
-from metatkgr.experiments.records import Record, entity_sums
-from metatkgr.experiments.significance import compare
+from metatkgr.experiments.records import Record
+from metatkgr.experiments.significance import Draws
 from metatkgr.files import check_file, read_json, write_json
 
 __all__ = ["MODELS", "measure", "table"]
@@ -157,20 +157,23 @@ def _short(value: float, sign: str = "") -> str:
 
 def _differences(shots: int, of_model: Mapping[str, Sequence[Run]]) -> list[str]:
     """How much higher the MRR of each learned model is than each rule's."""
+    records = [
+        Record(Cell("graph", run["model"], shots, run["seed"]), run)
+        for runs in of_model.values()
+        for run in runs
+    ]
+    draws = [Draws(records, name) for name in FILTERS]
     rules = [rule for rule in RULES if rule in of_model]
     learned = [model for model in sorted(of_model, key=_order) if model not in RULES]
     lines = []
     for model, rule in ((model, rule) for model in learned for rule in rules):
-        cells = (_difference(of_model[model], of_model[rule][0], name) for name in FILTERS)
+        cells = (_difference(drawn, Row(model), Row(rule)) for drawn in draws)
         lines.append(f"| {shots}-shot, `{model}` - `{rule}` | {' | '.join(cells)} | | |")
     return lines
 
 
-def _difference(runs: Sequence[Run], rule: Run, filter: str) -> str:
-    kept = {run["seed"]: sums[0] for run in runs if (sums := entity_sums(run, filter))}
-    of_rule = entity_sums(rule, filter)
-    assert of_rule is not None
-    comparison = compare(kept, dict.fromkeys(kept, of_rule[0]), of_rule[1])
-    assert comparison is not None  # every run has a seed
+def _difference(drawn: Draws, one: Row, other: Row) -> str:
+    comparison = drawn.compare(one, other)
+    assert comparison is not None  # a rule has every seed
     difference, low, high, _ = comparison
     return f"{_short(difference, '+')} ({_short(low, '+')} to {_short(high, '+')})"

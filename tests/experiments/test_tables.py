@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,13 @@ from metatkgr.errors import DataError
 from metatkgr.evaluation.statistics import bootstrap_interval
 from metatkgr.experiments.cells import Cell, Row
 from metatkgr.experiments.published import CROSS_SHOT, PUBLISHED
-from metatkgr.experiments.records import Record, entity_sums, pack, unpack
+from metatkgr.experiments.records import FloatArray, Record, entity_sums, pack, unpack
 from metatkgr.experiments.report import to_html
 from metatkgr.experiments.results import Results, best_baselines, read_records
 from metatkgr.experiments.runner import work_through
 from metatkgr.experiments.sections.findings import bound_findings, leader_findings
 from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, main_table, mark
-from metatkgr.experiments.significance import RESAMPLES, Comparison, compare, holm
+from metatkgr.experiments.significance import RESAMPLES, Comparison, Draws, holm
 
 
 @given(st.lists(st.integers(0, 2**31 - 1)))
@@ -39,6 +40,21 @@ def test_holm_on_a_worked_example() -> None:
     assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
+def compare(
+    one: Mapping[int, FloatArray], other: Mapping[int, FloatArray], size: FloatArray
+) -> Comparison | None:
+    """Of two models, from (n,) sums of reciprocal ranks by seed."""
+    packed = {"queries": pack(size), "parts": 10**9}
+    records = []
+    for name, by_seed in (("lan", one), ("igen", other)):
+        for seed, sums in by_seed.items():
+            own = packed | {"static": pack(np.rint(sums / size * 1e9))}
+            mrr = {"static": {"all": {"mrr": float(sums.sum() / size.sum())}}}
+            records.append(Record(Cell("x", name, seed=seed), {"per_entity": own, "metrics": mrr}))
+    numbers = Draws(records).compare(Row("lan"), Row("igen"))
+    return numbers and Comparison("x", 3, Row("lan"), Row("igen"), *numbers)
+
+
 def test_a_comparison_agrees_with_the_bootstrap_of_one_ranking() -> None:
     generator = np.random.default_rng(3)
     size = generator.integers(1, 30, 400).astype(float)
@@ -46,10 +62,10 @@ def test_a_comparison_agrees_with_the_bootstrap_of_one_ranking() -> None:
     other = one - (generator.random(400) - 0.4) * size
     numbers = compare({0: one}, {0: other}, size)
     assert numbers is not None
-    difference, low, high, p = numbers
-    assert difference == pytest.approx((one - other).sum() / size.sum())
-    assert (low, high) == pytest.approx(bootstrap_interval(one - other, size), abs=0.005)
-    assert p < 1e-5
+    assert numbers.difference == pytest.approx((one - other).sum() / size.sum())
+    interval = bootstrap_interval(one - other, size)
+    assert (numbers.low, numbers.high) == pytest.approx(interval, abs=0.005)
+    assert numbers.p < 1e-5
 
 
 @pytest.mark.parametrize("parts", [None, 10_000])
@@ -85,7 +101,8 @@ def test_drawn_entities_and_seeds_are_those_of_the_plain_bootstrap() -> None:
         mean = sum(by_seed) / 3
         away = sum(by_seed[s] for s in which[draw]) / 3 - mean
         drawn.append(mean + (3 / 2) ** 0.5 * away)
-    assert numbers[1:3] == pytest.approx(np.percentile(drawn, [2.5, 97.5]), abs=1e-12)
+    interval = np.percentile(drawn, [2.5, 97.5])
+    assert (numbers.low, numbers.high) == pytest.approx(interval, abs=1e-7)
 
 
 def test_margins_and_power_follow_from_the_spread() -> None:
@@ -101,9 +118,11 @@ def test_margins_and_power_follow_from_the_spread() -> None:
 def test_equal_models_do_not_differ_and_seeds_are_paired() -> None:
     size = np.full(50, 4.0)
     one = {seed: np.full(50, 1.0 + seed) for seed in range(3)}
-    assert compare(one, one, size) == (0.0, 0.0, 0.0, 1.0)
-    # Only the first seed is common: the others, much higher, must not count.
-    assert compare(one, {0: one[0], 7: one[2] * 9}, size) == (0.0, 0.0, 0.0, 1.0)
+    # Of the second only the first seed is common: the others, much higher, must not count.
+    for other in (one, {0: one[0], 7: one[2] * 1.2}):
+        same = compare(one, other, size)
+        assert same is not None
+        assert (same.difference, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
     assert compare(one, {8: one[0]}, size) is None
 
 
@@ -115,7 +134,7 @@ def test_noise_rarely_looks_significant() -> None:
         one, other = generator.random((2, 200))
         numbers = compare({0: one}, {0: other}, size)
         assert numbers is not None
-        found.append(numbers[3] < 0.05)
+        found.append(numbers.p < 0.05)
     assert 0.01 < np.mean(found) < 0.11
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from metatkgr.experiments.cells import RULES, Row, row_order
 from metatkgr.experiments.records import FloatArray, Record
 
-__all__ = ["ALPHA", "RESAMPLES", "Comparison", "Draws", "compare", "comparisons", "holm"]
+__all__ = ["ALPHA", "RESAMPLES", "Comparison", "Draws", "comparisons", "holm"]
 
 ALPHA = 0.05
 """A corrected p-value below this earns a star."""
@@ -166,28 +166,6 @@ def _drawn(count: int) -> npt.NDArray[np.uint16]:
     for row in drawn:
         row += np.bincount(generator.integers(0, count, count), minlength=count).astype(np.uint16)
     return drawn
-
-
-def compare(
-    one: Mapping[int, FloatArray], other: Mapping[int, FloatArray], size: FloatArray
-) -> tuple[float, float, float, float] | None:
-    """The difference of two MRRs, its 95 % interval and its p-value.
-
-    Args:
-        one, other: (n,) sums of reciprocal ranks of the entities, by seed; only seeds that both
-            have count.
-        size: (n,) numbers of queries.
-
-    Returns:
-        difference, low, high, p; None where there is no common seed.
-    """
-    seeds = sorted(set(one) & set(other))
-    if not seeds:
-        return None
-    gain = np.stack([one[seed] - other[seed] for seed in seeds])  # (S, n)
-    difference = float(gain.sum(1).mean() / size.sum())
-    low, high, spread = _spread(resampled(gain, size))
-    return difference, low, high, _p_value(difference, spread)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

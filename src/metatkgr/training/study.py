@@ -214,6 +214,7 @@ def summary(study: Any, search: Search, dataset: str) -> dict[str, Any]:
         "fixed": search.fixed,
         "storage": str(search.storage),
         "trials": {name: states.count(state) for name, state in named.items()},
+        "seconds": sum(trial.duration.total_seconds() for trial in trials if trial.duration),
         "best": best
         and {
             "trial": best.number,

@@ -47,16 +47,18 @@ def _stale_findings(results: Results) -> list[str]:
     others to the last digit.
     """
     stale: dict[str, Counter[str]] = {}
+    names: dict[str, set[str]] = {}
     for record in results.records:
         cell = record.cell
-        if changed_settings(record):
+        if changed := changed_settings(record):
+            names.setdefault(cell.model, set()).update(changed)
             where = f"{cell.visibility} {cell.shots}-shot"
             if str(cell.test_shots) != str(cell.shots):
                 where += " tested with other shots"
             where += ", ablations" if cell.row.variant else ""
             stale.setdefault(cell.model, Counter())[where] += 1
     return [
-        f"{STALE} (†) since settings of `{model}` changed: "
+        f"{STALE} (†) since `{model}` changed ({', '.join(sorted(names[model]))}): "
         + "; ".join(f"{where} ({count})" for where, count in sorted(counts.items()))
         + "."
         for model, counts in sorted(stale.items())
