@@ -65,9 +65,9 @@ def test_every_operation_is_described_with_its_errors(url: str, headers: dict[st
     answer = httpx.get(f"{url}/openapi.json", headers=headers)
     spec = answer.json()
     assert set(spec["paths"]) == {
-        "/entities", "/explain", "/export", "/facts", "/facts/{number}", "/graph", "/health",
-        "/health/live", "/import", "/metrics", "/newcomers", "/newcomers/forecasts", "/predict",
-        "/quality", "/usage",
+        "/backtest", "/entities", "/explain", "/export", "/facts", "/facts/{number}", "/graph",
+        "/health", "/health/live", "/import", "/metrics", "/newcomers", "/newcomers/forecasts",
+        "/predict", "/quality", "/usage",
     }  # fmt: skip
     for path, methods in spec["paths"].items():
         for method, operation in methods.items():

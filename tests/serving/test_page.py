@@ -223,6 +223,7 @@ def test_every_control_has_a_name(open_page: Open, world: Facts) -> None:
     page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
     page.wait_for_selector("#forecasts button")
     page.click("#new-toggle")
+    page.click(".files summary")
     nameless = page.evaluate(
         "[...document.querySelectorAll('input, select, button, [role=img]')]"
         ".filter(e => !(e.labels?.length || e.getAttribute('aria-label') || e.innerText?.trim()))"
@@ -243,7 +244,8 @@ def test_a_service_with_a_token_asks_for_it_once(
         page.fill("#token", "wrong")
         with page.expect_response(lambda answer: answer.status == 401):
             page.keyboard.press("Enter")
-        page.wait_for_selector("#token-dialog[open]")
+        page.wait_for_selector("#token-error:not([hidden])")
+        assert "wrong" in page.inner_text("#token-error")
         page.fill("#token", token)
         page.keyboard.press("Enter")
         ready(page)
@@ -303,3 +305,121 @@ def test_no_words_of_the_evidence_touch(open_page: Open, width: int) -> None:
         found = page.evaluate(TOUCHING, {"facts": facts, "width": width})
         assert found["wrong"] == []
         assert found["words"] >= 2
+
+
+def test_every_number_says_what_it_is_a_chance_of(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
+    page.wait_for_selector("#forecasts .percent small")
+    said = set(page.locator("#forecasts .percent small").all_inner_texts())
+    assert said == {"of its next fact"}
+    page.select_option("#relation", world.relations[0])
+    page.click("#question button")
+    page.wait_for_selector("#forecasts .percent small:has-text('given')")
+    numbers = page.locator("#forecasts .percent").count()
+    said_now = page.locator("#forecasts .percent small").all_inner_texts()
+    assert said_now == ["given that such a fact happens"] * numbers
+
+
+def test_the_question_is_in_the_link(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
+    page.wait_for_selector("#forecasts button")
+    page.select_option("#relation", world.relations[0])
+    page.select_option("#side", "subject")
+    page.fill("#at", "2017-03-06")
+    page.fill("#horizon", "2")
+    page.click("#question button")
+    page.wait_for_selector("#forecast-status:has-text('2017-03-06 to 2017-03-13')")
+    other = ready(open_page("/#" + page.url.partition("/#")[2]))
+    other.wait_for_selector("#forecast-status:has-text('2017-03-06 to 2017-03-13')")
+    assert other.input_value("#relation") == world.relations[0]
+    assert other.input_value("#side") == "subject"
+    assert other.inner_text("#forecast-title") == page.inner_text("#forecast-title")
+
+
+def test_names_lead_to_their_entities(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
+    page.wait_for_selector("#evidence-title a")
+    answer = page.inner_text("#evidence-title a")
+    page.click("#evidence-title a")
+    page.wait_for_selector(f"#forecast-title:has-text({answer!r})")
+    other = page.locator("#timeline a.name").filter(has_not_text=answer).first
+    name = other.inner_text()
+    other.click()
+    page.wait_for_selector(f"#forecast-title:has-text({name!r})")
+
+
+def typed(page: Any, name: str, other: str) -> None:
+    page.click("#new-toggle")
+    page.fill("#new-name", name)
+    page.fill("#other-0", other)
+
+
+def test_a_typo_is_asked_back_confirmed_and_taken_back(open_page: Open, world: Facts) -> None:
+    page = ready(open_page())
+    known = max(world.entities, key=len)
+    typo = known[:-2] + known[-1]
+    typed(page, typo, world.entities[1])
+    page.click("#new-save")
+    page.wait_for_selector("#new-confirm:not([hidden])")
+    assert f"did you mean '{known}'" in page.inner_text("#new-error")
+    page.click("#new-confirm")
+    page.wait_for_selector(f"#timeline-title:has-text({typo + ': 1 fact'!r})")
+    page.click("#timeline .take-back")
+    page.wait_for_selector("#welcome:not([hidden])")
+    page.fill("#search", typo)
+    page.wait_for_selector("#match-0")
+    assert page.locator("#match-0").inner_text().startswith(known)
+
+
+def test_what_if_is_forecast_and_not_saved(open_page: Open, world: Facts) -> None:
+    page = ready(open_page())
+    before = page.inner_text("#about")
+    typed(page, "Only Supposed", world.entities[1])
+    page.check("#new-suppose")
+    page.click("#new-save")
+    page.wait_for_selector("#forecast-title:has-text('What next for Only Supposed?')")
+    page.wait_for_selector("#forecasts button")
+    assert "Only Supposed" in page.inner_text("#what-if")
+    assert page.inner_text("#about") == before
+    page.click("#what-if-stop")
+    page.wait_for_selector("#welcome:not([hidden])")
+    page.fill("#search", "Only Supposed")
+    page.wait_for_selector("#matches li")
+    assert "Only Supposed" not in page.inner_text("#matches")
+
+
+def test_a_file_of_facts_goes_in_and_comes_out(
+    open_page: Open, world: Facts, tmp_path: Path
+) -> None:
+    page = ready(open_page())
+    _, relation, club, _ = world.describe(0)
+    fact = f"From A File,{relation},{club},{world.calendar.label(world.steps - 1)}"
+    table = tmp_path / "more.csv"
+    table.write_text(f"subject,relation,object,time\n{fact}\n")
+    page.click(".files summary")
+    page.set_input_files("#upload", table)
+    page.wait_for_selector("#upload-status:has-text('1 facts added')")
+    with page.expect_download() as saved:
+        page.click("#export")
+    assert fact in Path(saved.value.path()).read_text()
+    with page.expect_download() as saved:
+        page.click("#export-changes")
+    assert "more.csv" in Path(saved.value.path()).read_text()
+
+
+def test_a_period_is_replayed_on_the_page(open_page: Open) -> None:
+    page = ready(open_page("/#backtest"))
+    page.fill("#backtest-questions", "20")
+    page.click("#backtest button")
+    page.wait_for_selector("#backtest-table tbody tr", timeout=60_000)
+    assert "20 questions from" in page.inner_text("#backtest-status")
+    assert page.locator("#backtest-table tbody tr").count() == 20
+    assert page.locator("#backtest-bars svg").count() == 1
+    assert fits(page)
+
+
+def test_quality_is_told_in_plain_words_with_an_axis(open_page: Open) -> None:
+    page = ready(open_page("/#quality"))
+    page.wait_for_selector("#quality-table table", timeout=30_000)
+    assert "meta-" not in page.inner_text("#view-quality")
+    assert page.locator("#quality-bars .axis").count() == 3

@@ -26,7 +26,7 @@ __all__ = ["ASKING", "Asking", "Role", "Token", "Tokens", "add_token", "needed_r
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 """How long a file of tokens is taken for unchanged."""
-_QUESTIONS = frozenset({"/explain", "/predict"})
+_QUESTIONS = frozenset({"/backtest", "/explain", "/predict"})
 """Paths to which a body is posted that changes nothing."""
 _FOR_ADMINS = frozenset({"/usage"})
 _UNBOUNDED = 1 << 50

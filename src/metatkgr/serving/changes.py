@@ -14,7 +14,9 @@ from starlette.responses import StreamingResponse
 
 from metatkgr.data.frames import to_arrow
 from metatkgr.data.readers import read_facts
+from metatkgr.deadlines import check
 from metatkgr.errors import UnknownNameError
+from metatkgr.forecasting.backtest import backtest
 from metatkgr.forecasting.explain import Observed, Retracted
 from metatkgr.forecasting.exports import export_facts
 from metatkgr.forecasting.incoming import rows_of
@@ -112,6 +114,18 @@ def add_changes(
             media_type=_KINDS[format],
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
+
+    @app.post("/backtest", responses=errors(404, 408, 413, 415), dependencies=secured)
+    def replayed(period: schemas.BacktestIn) -> dict[str, Any]:
+        """Replay a period: what was forecast, with which probability, and what happened."""
+        done = backtest(
+            service.forecaster,
+            period.begin,
+            period.end,
+            questions=period.questions,
+            progress=lambda *_: check(),
+        )
+        return done.to_json()
 
     @app.get(
         "/newcomers/forecasts",

@@ -21,6 +21,7 @@ from metatkgr.forecasting.explain import FactView, Forecast, Match, Reason
 __all__ = [
     "MOST_FACTS",
     "PLAIN",
+    "BacktestIn",
     "ChangeOut",
     "EntitiesOut",
     "ErrorOut",
@@ -182,6 +183,15 @@ class PredictIn(_In):
     )
 
 
+class BacktestIn(_In):
+    """Which period to replay."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
+    begin: Time = Field(alias="from", description="First date.")
+    end: Time | None = Field(None, alias="to", description="Last date; else that of the last fact.")
+    questions: Annotated[int, Field(ge=1, le=200), BeforeValidator(_whole)] = 60
+
+
 class ExplainIn(_In):
     """Which answer to give reasons for."""
 
@@ -291,6 +301,7 @@ class GraphOut(BaseModel):
     unit: str = Field(description="Of time: step, hour, day, week, month or year.")
     first: str
     last: str
+    recent: str = Field(description="A date after nine tenths of the time.")
     next: str = Field(description="The step that is forecast when no date is given.")
     relations: list[RelationOut]
 

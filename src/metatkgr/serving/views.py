@@ -111,6 +111,7 @@ class Views:
             unit=first.calendar.unit,
             first=first.calendar.label(0),
             last=first.calendar.label(last),
+            recent=first.calendar.label(last - last // 10),
             next=first.calendar.label(last + 1),
             relations=self.relations(),
         )

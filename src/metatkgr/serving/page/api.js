@@ -1,5 +1,5 @@
 // The HTTP interface, with the token where the service asks for one.
-import { $ } from "./dom.js";
+import { $, say } from "./dom.js";
 
 const KEY = "metatkgr-token";
 
@@ -16,6 +16,18 @@ export const get = (path, query = {}) => {
   return ask(words ? `${path}?${words}` : path, {});
 };
 
+export const remove = (path) => ask(path, { method: "DELETE" });
+
+/** A file of the service, kept by the browser under a name. */
+export async function download(path, name) {
+  const blob = await ask(path, {}, (response) => response.blob());
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 export const post = (path, body) =>
   ask(path, {
     method: "POST",
@@ -23,7 +35,7 @@ export const post = (path, body) =>
     body: JSON.stringify(body),
   });
 
-async function ask(path, options) {
+async function ask(path, options, read = (response) => response.json().catch(() => ({}))) {
   for (;;) {
     const headers = { ...options.headers };
     const token = sessionStorage.getItem(KEY);
@@ -35,20 +47,21 @@ async function ask(path, options) {
       throw new Refused(0, { code: "unreachable", message: "The service does not answer." });
     }
     if (response.status === 401) {
-      await askForToken();
+      await askForToken(Boolean(token));
       continue;
     }
+    if (response.ok) return read(response);
     const content = await response.json().catch(() => ({}));
-    if (response.ok) return content;
     throw new Refused(response.status, content.error ?? { message: `Error ${response.status}` });
   }
 }
 
 let asking = null;
 
-function askForToken() {
+function askForToken(wrong) {
   asking ??= new Promise((resolve) => {
     const dialog = $("token-dialog");
+    say($("token-error"), wrong ? "This token is wrong, or no longer valid." : "");
     dialog.addEventListener("close", () => {
       sessionStorage.setItem(KEY, $("token").value.trim());
       $("token").value = "";

@@ -54,3 +54,7 @@ export function shorten(text, most) {
 export const percent = (share) =>
   share >= 0.0995 ? `${(share * 100).toFixed(0)} %`
     : share >= 0.0005 ? `${(share * 100).toFixed(1)} %` : "< 0.1 %";
+
+/** A name that leads to its entity. */
+export const nameLink = (name, text = name) =>
+  make("a", { href: `#forecast?${new URLSearchParams({ entity: name })}`, class: "name" }, text);

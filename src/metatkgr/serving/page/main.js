@@ -1,6 +1,8 @@
 // The page: who, what, when; forecasts; why.
-import { $, make, percent, say, show, shorten, write } from "./dom.js";
-import { get, post } from "./api.js";
+import { $, make, nameLink, percent, say, show, shorten, write } from "./dom.js";
+import { get, post, remove } from "./api.js";
+import { prepareBacktest } from "./backtest.js";
+import { files } from "./files.js";
 import { evidenceGraph } from "./evidence.js";
 import { searchBox } from "./search.js";
 import { showQuality } from "./quality.js";
@@ -8,7 +10,7 @@ import { factItem, timelineChart } from "./timeline.js";
 
 const FEW_FACTS = 12;
 const DATE_INPUTS = { day: "date", week: "date", hour: "text", month: "month" };
-const state = { graph: null, entity: null, label: "", forecasts: [], turn: 0 };
+const state = { graph: null, entity: null, label: "", forecasts: [], turn: 0, whatIf: [] };
 
 const fail = (error) => say($("alert"), error.message);
 const guard = (work) => (...given) => {
@@ -18,25 +20,41 @@ const guard = (work) => (...given) => {
 
 // Where we are is in the address, so that it can be kept and sent, and Back works.
 
-function goTo(view, entity = null) {
-  const words = entity === null ? "" : `?${new URLSearchParams({ entity })}`;
+function goTo(view, entity = null, asked = {}) {
+  const words = entity === null ? "" : `?${new URLSearchParams({ entity, ...asked })}`;
   const hash = `#${view}${words}`;
   if (location.hash === hash) follow();
   else location.hash = hash;
 }
 
+/** What the form asks, as it stands in the address: nothing that is as usual. */
+function askedWords() {
+  const words = {};
+  if ($("relation").value) Object.assign(words, { relation: $("relation").value, side: $("side").value });
+  if ($("at").value.trim() && $("at").value.trim() !== state.graph.next) words.at = $("at").value.trim();
+  if (Number($("horizon").value) > 1) words.horizon = $("horizon").value;
+  return words;
+}
+
 const follow = guard(async () => {
-  const [view, words] = location.hash.slice(1).split("?", 2);
-  const quality = view === "quality";
-  for (const [name, chosen] of [["forecast", !quality], ["quality", quality]]) {
-    show($(`view-${name}`), chosen);
-    if (chosen) $(`tab-${name}`).setAttribute("aria-current", "page");
+  const [view, query] = location.hash.slice(1).split("?", 2);
+  const chosen = ["quality", "backtest"].includes(view) ? view : "forecast";
+  for (const name of ["forecast", "backtest", "quality"]) {
+    show($(`view-${name}`), name === chosen);
+    if (name === chosen) $(`tab-${name}`).setAttribute("aria-current", "page");
     else $(`tab-${name}`).removeAttribute("aria-current");
   }
-  if (quality) return showQuality();
-  const entity = new URLSearchParams(words ?? "").get("entity");
-  if (entity && entity !== state.entity) await openEntity(entity);
-  else if (!entity) closeEntity();
+  if (chosen === "quality") return showQuality();
+  if (chosen === "backtest") return;
+  const words = new URLSearchParams(query ?? "");
+  const entity = words.get("entity");
+  if (!entity) return closeEntity();
+  $("relation").value = words.get("relation") ?? "";
+  fillSides(words.get("side"));
+  $("at").value = words.get("at") ?? state.graph.next;
+  $("horizon").value = words.get("horizon") ?? "1";
+  if (entity !== state.entity) return openEntity(entity);
+  await forecast();
 });
 
 // Who
@@ -62,15 +80,17 @@ async function openEntity(name) {
 }
 
 async function showTimeline() {
-  const { total, facts } = await get("/facts", { entity: state.entity, limit: 1000 });
+  if (supposed()) return show($("timeline-card"), false);
+  const { total, facts, ids } = await get("/facts", { entity: state.entity, limit: 1000 });
   const list = $("timeline");
-  const latest = [...facts].reverse();
-  list.replaceChildren(...latest.slice(0, FEW_FACTS).map(factItem));
+  const latest = facts.map((fact, i) => [fact, ids[i]]).reverse();
+  const item = ([fact, id]) => factItem(fact, id ? guard(() => takeBack(id)) : null);
+  list.replaceChildren(...latest.slice(0, FEW_FACTS).map(item));
   const more = $("timeline-more");
   show(more, latest.length > FEW_FACTS);
   more.textContent = `Show all ${facts.length.toLocaleString("en")}`;
   more.onclick = () => {
-    list.replaceChildren(...latest.map(factItem));
+    list.replaceChildren(...latest.map(item));
     show(more, false);
     list.focus();
   };
@@ -81,6 +101,19 @@ async function showTimeline() {
     ...(facts.length ? [timelineChart(facts, Math.max(260, $("timeline-chart").clientWidth))] : []));
 }
 
+async function takeBack(id) {
+  await remove(`/facts/${id}?${new URLSearchParams({ source: "the page" })}`);
+  await about();
+  const { entities } = await get("/entities", { q: state.entity, limit: 1 });
+  if (entities.some((match) => match.name === state.entity)) {
+    await Promise.all([showTimeline(), forecast()]);
+  } else goTo("forecast");
+}
+
+/** Whether the entity is only supposed: nobody else knows of it. */
+const supposed = () => state.whatIf.some((fact) => fact.isNew
+  && [fact.subject, fact.object].includes(state.entity));
+
 // What and when
 
 function fillRelations() {
@@ -90,11 +123,11 @@ function fillRelations() {
     make("option", { value: "" }, "Anything: its most likely next facts"), ...options);
 }
 
-function fillSides() {
+function fillSides(side = null) {
   const relation = $("relation");
   const words = relation.selectedOptions[0]?.textContent ?? "";
   show($("side-field"), Boolean(relation.value));
-  const chosen = $("side").value || "object";
+  const chosen = side ?? ($("side").value || "object");
   const who = shorten(state.label, 30);
   $("side").replaceChildren(
     make("option", { value: "object" }, `${who} ${words} …?`),
@@ -111,6 +144,7 @@ function question() {
   if ($("at").value.trim()) asked.at = $("at").value.trim();
   const horizon = Number($("horizon").value);
   if (horizon > 1) asked.horizon = horizon;
+  if (state.whatIf.length) asked.what_if = state.whatIf.map(({ isNew, ...fact }) => fact);
   return asked;
 }
 
@@ -123,7 +157,10 @@ async function forecast() {
   $("forecast-status").textContent = "…";
   try {
     const answer = await post("/predict", { ...question(), explain: true });
-    if (mine === state.turn) showForecasts(answer);
+    if (mine === state.turn) {
+      showForecasts(answer);
+      sayCondition(answer.query);
+    }
   } catch (error) {
     if (mine !== state.turn) return;
     $("forecasts").replaceChildren();
@@ -131,6 +168,14 @@ async function forecast() {
     throw error;
   } finally {
     $("forecast-card").removeAttribute("aria-busy");
+  }
+}
+
+/** Beside every number, what it is a chance of. */
+function sayCondition(query) {
+  const condition = query.relation === null ? "of its next fact" : "given that such a fact happens";
+  for (const number of $("forecasts").querySelectorAll(".percent")) {
+    number.append(make("small", {}, condition));
   }
 }
 
@@ -179,7 +224,7 @@ function choose(i, move) {
   [...$("forecasts").querySelectorAll("button")].forEach((button, n) =>
     button.setAttribute("aria-pressed", n === i));
   const [subject, relation, object] = ends(item);
-  write($("evidence-title"), `Why ${item.label}?`);
+  $("evidence-title").replaceChildren("Why ", nameLink(item.entity, item.label), "?");
   show($("evidence-card"));
   const reasons = item.reasons;
   const width = Math.max(280, Math.floor($("evidence-card").clientWidth - 36));
@@ -196,7 +241,8 @@ function choose(i, move) {
 }
 
 function reasonItem(reason) {
-  const facts = reason.facts.map((fact) => make("li", {}, `${fact[3]}: ${fact.slice(0, 3).join(" ")}`));
+  const facts = reason.facts.map(([subject, relation, object, time]) => make("li", {}, `${time}: `,
+    nameLink(subject), ` ${relation} `, nameLink(object)));
   const meaning = reason.kind === "fact" ? "how much less likely without it" : "its share in the forecast";
   return make("li", {},
     reason.kind === "vectors" ? null : make("span", { class: "weight", title: meaning }, percent(reason.weight)),
@@ -251,17 +297,24 @@ function newFacts(name) {
   return facts;
 }
 
-async function saveNew() {
+async function saveNew(sure = false) {
   const name = $("new-name").value.trim();
   const facts = newFacts(name);
   const problem = !name ? "Give it a name." : !facts.length ? "Give at least one fact." : "";
   say($("new-error"), problem);
+  show($("new-confirm"), false);
   if (problem) return;
-  try {
-    await post("/facts", { facts });
-  } catch (error) {
-    say($("new-error"), error.message);
-    return;
+  if ($("new-suppose").checked) {
+    suppose(await marked(name, facts));
+  } else {
+    try {
+      await post("/facts", { facts, source: "the page", confirm_new: sure, allow_far: sure });
+    } catch (error) {
+      say($("new-error"), error.message);
+      // Asked back: a name that is nearly a known one, or a date far ahead.
+      show($("new-confirm"), error.status === 409);
+      return;
+    }
   }
   $("new-facts").replaceChildren();
   $("new-name").value = "";
@@ -272,6 +325,21 @@ async function saveNew() {
   state.entity = null;
   goTo("forecast", name);
   $("forecast-title").focus();
+}
+
+// What if
+
+async function marked(name, facts) {
+  const { entities } = await get("/entities", { q: name, limit: 1 });
+  const isNew = !entities.some((match) => match.name === name || match.label === name);
+  return facts.map((fact) => ({ ...fact, isNew }));
+}
+
+function suppose(facts) {
+  state.whatIf = facts;
+  show($("what-if"), facts.length > 0);
+  write($("what-if-text"), `What if? Supposing, and not saving: ${facts.map((fact) =>
+    `${fact.subject} ${fact.relation} ${fact.object}, ${fact.time}`).join("; ")}.`);
 }
 
 function toggleNew(open) {
@@ -293,6 +361,7 @@ async function about() {
   at.type = DATE_INPUTS[graph.unit] ?? "text";
   at.placeholder = graph.next;
   if (!at.value) at.value = graph.next;
+  prepareBacktest(graph, at.type, fail);
 }
 
 async function starters() {
@@ -304,10 +373,10 @@ async function starters() {
 
 async function start() {
   searchBox((match) => goTo("forecast", match.name), fail);
-  $("relation").addEventListener("change", fillSides);
+  $("relation").addEventListener("change", () => fillSides());
   $("question").addEventListener("submit", (event) => {
     event.preventDefault();
-    guard(forecast)();
+    goTo("forecast", state.entity, askedWords());
   });
   $("new-toggle").addEventListener("click", () => toggleNew($("new-form").hidden));
   $("new-more").addEventListener("click", () => {
@@ -318,6 +387,16 @@ async function start() {
     event.preventDefault();
     guard(saveNew)();
   });
+  $("new-confirm").addEventListener("click", () => guard(saveNew)(true));
+  $("new-suppose").addEventListener("change", () => write($("new-save"),
+    $("new-suppose").checked ? "Suppose and forecast" : "Save and forecast"));
+  $("what-if-stop").addEventListener("click", () => {
+    const gone = supposed();
+    suppose([]);
+    if (gone) goTo("forecast");
+    else guard(forecast)();
+  });
+  files(about, fail);
   window.addEventListener("hashchange", follow);
   await about();
   fillRelations();

@@ -24,9 +24,9 @@ export async function showQuality() {
   const drawn = report.questions < report.of_questions
     ? `${report.questions.toLocaleString("en")} of ${report.of_questions.toLocaleString("en")}`
     : report.questions.toLocaleString("en");
-  say(status, `Mean reciprocal rank (1 is perfect) on ${drawn} questions about new entities of `
-    + `${report.split}, each known by its first ${report.shots} facts; visibility `
-    + `${report.visibility}. Whiskers: 95 % intervals.`);
+  say(status, "How near the top the right answer stands (1: always first, 0.5: second on average; "
+    + `the mean reciprocal rank), on ${drawn} questions about newcomers that the model had not `
+    + `learned from, each known by its first ${report.shots} facts. Whiskers: 95 % intervals.`);
   const width = Math.max(300, Math.floor($("quality-bars").clientWidth));
   $("quality-bars").replaceChildren(bars(report.models, width));
   show($("over-time-title"), report.spans.length > 1);
@@ -40,14 +40,22 @@ function bars(models, width) {
   const most = Math.max(0.05, ...models.map((model) => model.high ?? model.mrr ?? 0));
   const left = 110;
   const room = width - left - 60;
-  const height = models.length * 44 + 10;
+  const height = models.length * 44 + 36;
   const picture = draw("svg", {
     viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": models.map((m) => `${m.name} ${number(m.mrr)}`).join(", "),
   });
+  const size = (value) => (room * value) / most;
+  const bottom = models.length * 44 + 6;
+  for (const part of [0, 0.5, 1]) {
+    const x = left + size(most * part);
+    picture.append(
+      draw("line", { x1: x, x2: x, y1: 4, y2: bottom, class: "axis" }),
+      draw("text", { x, y: bottom + 18, "text-anchor": "middle", class: "small" },
+        (most * part).toFixed(2)));
+  }
   models.forEach((model, i) => {
     const y = 8 + i * 44;
-    const size = (value) => (room * value) / most;
     picture.append(
       draw("text", { x: left - 10, y: y + 20, "text-anchor": "end" }, model.name),
       draw("rect", {

@@ -1,5 +1,5 @@
 // The facts of an entity: a strip of dots over time, and a list.
-import { draw, make } from "./dom.js";
+import { draw, make, nameLink } from "./dom.js";
 
 /** Dots at the dates of facts, higher where several share one; dates are spread by their order. */
 export function timelineChart(facts, width) {
@@ -50,8 +50,12 @@ function scale(dates) {
   return (date) => (span ? (number(date) - low) / span : 0.5);
 }
 
-export function factItem([subject, relation, object, time]) {
+/** A fact whose names lead on; one that the service was told can be taken back. */
+export function factItem([subject, relation, object, time], retract = null) {
   return make("li", {},
-    make("time", {}, time), make("b", {}, subject), " ", make("i", {}, relation), " ",
-    make("b", {}, object));
+    make("time", {}, time), nameLink(subject), " ", make("i", {}, relation), " ", nameLink(object),
+    retract && make("button", {
+      type: "button", class: "plain take-back", onclick: retract,
+      "aria-label": `Take back: ${subject} ${relation} ${object}, ${time}`,
+    }, "Take back"));
 }
