@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import metatkgr as mt
 from command_line import Run
@@ -15,10 +17,16 @@ from metatkgr.data.extrapolation import (
     PARTS,
     TGB_SHARES,
     Extrapolation,
+    ExtrapolationProblem,
     first_steps,
 )
 from metatkgr.data.facts import Facts
 from metatkgr.errors import SettingsError, UnknownNameError
+from metatkgr.graph.index import TemporalIndex
+from metatkgr.models.evidence.reader import Reader
+from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.models.evidence.training import ExampleReader, example_sets
+from metatkgr.training.extrapolation import open_extrapolation
 from references import dense
 
 
@@ -47,7 +55,13 @@ def test_every_fact_of_a_part_is_asked_about_from_both_ends(
 ) -> None:
     tasks = Extrapolation.build(world, part=part, history=history)
     valid, test = first_steps(world)
-    begin, end = (valid, test) if part == "valid" else (test, world.steps)
+    early = np.sort(world.time[world.time < valid])
+    quarter = int(np.quantile(early, 0.75)) + 1
+    begin, end = {
+        "train": (quarter, valid),
+        "valid": (valid, test),
+        "test": (test, world.steps),
+    }[part]
     asked, answers = tasks.questions, tasks.answers
     row = answers.question
     found = list(
@@ -64,7 +78,12 @@ def test_every_fact_of_a_part_is_asked_about_from_both_ends(
     assert answers.later.all()
     assert len(tasks.supports) == 0
     seen = tasks.visible.time
-    assert (seen.max() < begin) if history == "multi-step" else (len(seen) == 2 * len(world))
+    if history == "multi-step":
+        assert seen.max() < begin
+    elif part == "train":
+        assert seen.max() < valid
+    else:
+        assert len(seen) == 2 * len(world)
 
 
 def test_facts_are_cut_as_tgb_cuts_them(world: Facts) -> None:
@@ -74,6 +93,10 @@ def test_facts_are_cut_as_tgb_cuts_them(world: Facts) -> None:
     assert np.array_equal(world.time >= test, world.time > test_time)
     for split in ((0.0, 0.1), (0.8, 0.2), (0.8, -0.1)):
         with pytest.raises(SettingsError, match="shares of train and valid"):
+            first_steps(world, split)
+    assert first_steps(world, (50, 60)) == (50, 60)
+    for split in ((60, 50), (50, 10**6), (50.5, 60)):
+        with pytest.raises(SettingsError, match="not the first steps of valid and test"):
             first_steps(world, split)
     with pytest.raises(SettingsError, match="steps are too few"):
         first_steps(mt.read_facts([("a", "r", "b", 1), ("b", "r", "a", 2)]))
@@ -173,4 +196,71 @@ def test_the_command_evaluates_under_the_standard_protocol(run: Run, world: Fact
         (["--history", "none"], "unknown history"),
     ):
         assert message in run(*words, *more).err
+    more = ["--set", "train_queries=100", "--set", "epochs=2", "--questions", "100", "--json", "-"]
+    told = json.loads(run(*words[:2], "--model", "evidence", *words[4:], *more).out)
+    assert told["settings"]["repeats_first"] is False
+    assert told["metrics"]["time"]["all"]["mrr"] > 0.2
     assert "unknown protocol" in run("evaluate", "world:2000", "--protocol", "standard").err
+
+
+# Learning ---------------------------------------------------------------------------------------
+
+SMALL = {
+    "evidence": {"train_queries": 150, "members": 1, "epochs": 2},
+    "regcn": {"epochs": 1, "dimension": 8},
+    "renet": {"epochs": 1, "dimension": 8},
+    "transe": {"epochs": 1, "dimension": 8},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_model_learns_from_train_and_from_nothing_after_it(world: Facts, name: str) -> None:
+    """What happens from valid on is drawn anew: the weights stay the same to the bit."""
+    valid, _ = first_steps(world)
+    hidden = world.time >= valid
+    other = world.object.copy()
+    other[hidden] = np.random.default_rng(0).integers(len(world.entities), size=hidden.sum())
+    weights = [
+        open_extrapolation(facts, model=name, settings=SMALL[name], device="cpu").model.state_dict()
+        for facts in (world, replace(world, object=other))
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    for key, value in weights[0].items():
+        assert torch.equal(value, weights[1][key]), key
+
+
+def test_examples_leave_out_what_is_true_at_the_time_and_nothing_else(world: Facts) -> None:
+    problem = ExtrapolationProblem(world)
+    settings = EvidenceSettings(repeats_first=False, train_queries=60)
+    (examples,) = example_sets(problem, settings, 0)
+    valid, _ = first_steps(world)
+    true: dict[tuple[int, int, int], set[int]] = {}
+    for entity, relation, time, answer in literal_queries(world, 0, valid):
+        true.setdefault((entity, relation, time), set()).add(answer)
+    transfer = torch.zeros(2 * len(world.relations), 2 * len(world.relations))
+    read = ExampleReader([examples], problem.known, transfer, settings, None, timed=True)
+    (piece,) = read.pieces()
+    taught = read(piece)
+    index = TemporalIndex.of(examples.visible)
+    reader = Reader(index, examples.supports, transfer, settings)
+    answer = torch.from_numpy(examples.answer)
+    candidates = reader.read(examples.queries, None, answer)
+    sizes = []
+    for row in range(len(answer)):
+        mine = candidates.entity[candidates.query == row].tolist()
+        gold = int(answer[row])
+        covered = candidates.covered[candidates.query == row][mine.index(gold)]
+        asked = examples.queries
+        key = int(asked.entity[row]), int(asked.relation[row]), int(asked.time[row])
+        assert gold in true[key]
+        if bool(covered):  # one that nothing speaks for teaches nothing
+            sizes.append(sum(one == gold or one not in true[key] for one in mine))
+    assert taught.start.diff().tolist() == sizes
+
+
+def test_a_run_is_not_asked_about_facts_it_may_have_seen(run: Run, tmp_path: Path) -> None:
+    words = ["train", "world:2000", "--model", "transe", "--set", "epochs=1"]
+    assert run(*words, "--out", tmp_path / "run").code == 0
+    told = run("evaluate", tmp_path / "run", "--protocol", "extrapolation")
+    assert told.code == 2
+    assert "learns from train first" in told.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,10 +20,6 @@ from metatkgr.cli.output import (
     plain_table,
     short,
 )
-
-if TYPE_CHECKING:
-    from metatkgr.data.tasks import Tasks
-    from metatkgr.training.opening import OpenModel
 
 __all__ = ["compare", "evaluate"]
 
@@ -72,7 +68,8 @@ def evaluate(
         str,
         typer.Option(
             metavar="TRAIN,VALID",
-            help="With --protocol extrapolation: shares of the facts; TGB 2.0 has 0.7,0.15.",
+            help="With --protocol extrapolation: shares of the facts (TGB 2.0 has 0.7,0.15), or "
+            "the first steps of valid and test, as 304,334.",
         ),
     ] = "0.8,0.1",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed; else the run's, or 0.")] = None,
@@ -109,38 +106,45 @@ def evaluate(
     """Rank the queries of a split under both filters: all of them, or those of a sample.
 
     Models without weights (recurrency, paths, and oracle on a simulated world) need nothing but
-    data; a model with weights is named by the run it was trained into.
+    data; a model with weights is named by the run it was trained into. Under the protocol
+    extrapolation it is named itself: it learns from train first, in the settings of the preset
+    extrapolation where it has one.
 
     Examples:
 
     `metatkgr evaluate YAGO --model recurrency --shots 3 --json -`
 
-    `metatkgr evaluate YAGO --model recurrency --protocol extrapolation --shares 0.7,0.15`
+    `metatkgr evaluate YAGO --model evidence --protocol extrapolation --shares 0.7,0.15`
     """
+    from metatkgr.data.extrapolation import Extrapolation
     from metatkgr.data.sources import refuse_test_graph
     from metatkgr.evaluation.evaluator import evaluation_report
+    from metatkgr.training.extrapolation import open_extrapolation
     from metatkgr.training.opening import open_model
 
     console = console_for(json_out)
     begin = time.perf_counter()
-    opened = open_model(
-        data,
-        model=model,
-        settings=options.parse_assignments(set_ or []),
-        shots=shots,
-        visibility=visibility,
-        seed=seed,
-        device="cpu" if cluster else device,
-        verify=verify,
+    words: dict[str, Any] = {
+        "model": model,
+        "settings": options.parse_assignments(set_ or []),
+        "seed": seed,
+        "device": "cpu" if cluster else device,
+        "verify": verify,
         **reading.options(console),
-    )
-    loaded = time.perf_counter() - begin
-    refuse_test_graph(opened.facts.name, "looked at outside a registered round (reproduce --claim)")
+    }
     tasks = None
-    if protocol != "few-shot":
+    if protocol == "few-shot":
+        opened = open_model(data, shots=shots, visibility=visibility, **words)
+        loaded = time.perf_counter() - begin
+    else:
         few_shot = {"--shots": shots, "--visibility": visibility, "--calibration": calibration}
-        given = [name for name, value in few_shot.items() if value]
-        tasks = _extrapolation(opened, protocol, history, shares, split or "test", given)
+        _check_protocol(protocol, [name for name, value in few_shot.items() if value])
+        cut = _shares(shares)
+        with console.status(f"opening {data}, training where the model has weights …"):
+            opened = open_extrapolation(data, split=cut, history=history, **words)
+        loaded = time.perf_counter() - begin
+        tasks = Extrapolation.build(opened.facts, split=cut, part=split or "test", history=history)
+    refuse_test_graph(opened.facts.name, "looked at outside a registered round (reproduce --claim)")
     with growing_bar(f"{opened.model.name}, {opened.facts.name}") as update:
         result = evaluation_report(
             opened.model,
@@ -174,27 +178,24 @@ def evaluate(
     emit_json(json_out, result)
 
 
-def _extrapolation(
-    opened: OpenModel, protocol: str, history: str, shares: str, split: str, given: list[str]
-) -> Tasks:
-    """The queries of the field's standard protocol."""
-    from metatkgr.data.extrapolation import Extrapolation
+def _check_protocol(protocol: str, given: list[str]) -> None:
+    """Refuse what is not of the field's standard protocol."""
     from metatkgr.errors import SettingsError, UnknownNameError
 
     if protocol != "extrapolation":
         raise UnknownNameError("protocol", protocol, ["few-shot", "extrapolation"])
     if given:
         raise SettingsError(f"{', '.join(given)}: only of the few-shot protocol")
-    if opened.folder is not None:
-        raise SettingsError(
-            f"{opened.folder} was trained for the few-shot protocol, on facts that may be as late "
-            "as those that extrapolation asks about: name DATA and a --model without training"
-        )
+
+
+def _shares(text: str) -> tuple[float, float]:
+    from metatkgr.errors import SettingsError
+
     try:
-        train, valid = (float(share) for share in shares.split(","))
+        train, valid = (float(share) for share in text.split(","))
     except ValueError:
-        raise SettingsError(f"--shares takes TRAIN,VALID, as in 0.8,0.1, not {shares!r}") from None
-    return Extrapolation.build(opened.facts, split=(train, valid), part=split, history=history)
+        raise SettingsError(f"--shares takes TRAIN,VALID, as in 0.8,0.1, not {text!r}") from None
+    return train, valid
 
 
 def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) -> dict[str, Any]:

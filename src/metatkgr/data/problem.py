@@ -32,6 +32,10 @@ _EARLIER_CUTS = ("0.15", DEFAULT_CUTS[0], DEFAULT_CUTS[1])
 class Problem:
     """All that a training may use, as selections over one graph; each is made at its first use.
 
+    Attributes:
+        filter: which other true answers are not to be ranked below the one that is learned:
+            'static', those of any time; 'time', those of the query's time.
+
     Args:
         facts: the whole graph.
         shots: K of the meta-train entities.
@@ -39,6 +43,8 @@ class Problem:
         visibility: which facts may be learned from.
         seed: of each entity's K, where it is drawn.
     """
+
+    filter = "static"
 
     def __init__(
         self,

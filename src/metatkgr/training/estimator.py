@@ -119,7 +119,8 @@ def learn(
         selected_by = problem.validation
 
         def validate(candidate: TrainableModel[Any]) -> float:
-            return evaluate_together(candidate, selected_by).summary(resamples=0).mrr or 0.0
+            evaluation = evaluate_together(candidate, selected_by)
+            return evaluation.summary(problem.filter, resamples=0).mrr or 0.0
 
         return train(
             model,

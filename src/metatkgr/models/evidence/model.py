@@ -66,6 +66,10 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
     live = True
     shares_out = True
     counted = frozenset(f"evidence.{name}" for name in COUNTED)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "extrapolation": {"repeats_first": False, "train_queries": 10_000},
+    }
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
         "hidden": (0, 16, 32, 64),

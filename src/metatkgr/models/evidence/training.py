@@ -91,6 +91,8 @@ class Examples(NamedTuple):
 def example_sets(problem: Problem, settings: EvidenceSettings, seed: int) -> list[ExampleSet]:
     """All training examples, before their features are read."""
     generator = np.random.default_rng(seed)
+    if problem.filter == "time":  # as they come: how often old answers return is to be learned
+        return [_as_they_come(problem.train, settings.train_queries, generator)]
     sets = [_of_queries(problem.train, settings.train_queries, settings, generator)]
     if settings.earlier_queries:
         size = settings.earlier_queries
@@ -127,6 +129,13 @@ def _of_queries(
     few = [_few_of_each(generator.permutation(kind), link) for kind in kinds]
     picked = np.sort(np.concatenate([rows[: size // len(kinds)] for rows in few]))
     return ExampleSet(tasks.visible, tasks.supports, queries[picked], answer[picked], 1.0)
+
+
+def _as_they_come(tasks: Tasks, size: int, generator: np.random.Generator) -> ExampleSet:
+    """Some queries, each as likely as any other."""
+    picked = np.sort(generator.permutation(len(tasks.answers))[:size])
+    queries = tasks.questions[tasks.answers.question[picked]]
+    return ExampleSet(tasks.visible, tasks.supports, queries, tasks.answers.answer[picked], 1.0)
 
 
 def _few_of_each(rows: IntArray, link: IntArray) -> IntArray:
@@ -250,7 +259,8 @@ class RankerPhase:
         """Draw examples and read their features once; sets their means and deviations."""
         sets = example_sets(self.problem, self.settings, seed)
         transfer, vectors = self.ranker.transfer, self.vectors()
-        read = ExampleReader(sets, self.problem.known, transfer, self.settings, vectors)
+        timed = self.problem.filter == "time"
+        read = ExampleReader(sets, self.problem.known, transfer, self.settings, vectors, timed)
         parts = [part.to(self.device) for part in self.share_out(read, read.pieces())]
         if not parts:
             raise DataError("there is no query to learn from: no entity has more facts than one")
@@ -269,6 +279,7 @@ class ExampleReader:
         transfer: (2R, 2R) the co-occurrence of relations, on the device to read on.
         settings: how.
         vectors: of the entities and of the relations; None: there are none.
+        timed: whether only those are left out that are true at the query's time.
     """
 
     def __init__(
@@ -278,8 +289,9 @@ class ExampleReader:
         transfer: Tensor,
         settings: EvidenceSettings,
         vectors: tuple[Tensor, Tensor] | None,
+        timed: bool = False,
     ) -> None:
-        self.sets, self.known, self.settings = sets, known, settings
+        self.sets, self.known, self.settings, self.timed = sets, known, settings, timed
         self.transfer, self.vectors, self.device = transfer.detach(), vectors, transfer.device
         self._reader: tuple[int, Reader] | None = None
         self._pairs: Pairs | None = None
@@ -317,19 +329,23 @@ class ExampleReader:
         self, queries: Queries, answer: Tensor, candidates: Candidates, weight: float
     ) -> Examples:
         """Queries that teach: without weight, and other true answers, left out."""
-        entity, relation = (
+        entity, relation, time = (
             torch.from_numpy(column).to(self.device)
-            for column in (queries.entity, queries.relation)
+            for column in (queries.entity, queries.relation, queries.time)
         )
         row = candidates.query
         gold = candidates.entity == answer[row]
         missed = gold & ~candidates.covered
         weights = torch.full(relation.shape, weight, device=self.device)
         weights[row[missed]] *= self.settings.missed_share
-        # Other answers that are known to be true at some time are not to be ranked below.
+        # Other answers that are known to be true are not to be ranked below.
         assert self._pairs is not None
-        slot = (entity * self._pairs.relations + relation)[row]
-        kept = (gold | ~self._pairs.exist(slot, candidates.entity)) & (weights > 0)[row]
+        slot, now = (entity * self._pairs.relations + relation)[row], time[row]
+        if self.timed:
+            true = self._pairs.last_step(slot, candidates.entity, now + 1) == now
+        else:
+            true = self._pairs.exist(slot, candidates.entity)
+        kept = (gold | ~true) & (weights > 0)[row]
         row, gold = row[kept], gold[kept]
         taught, size = torch.unique_consecutive(row, return_counts=True)
         start = torch.cat([size.new_zeros(1), size.cumsum(0)])
