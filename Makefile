@@ -11,7 +11,7 @@ WORKERS ?= 2
 CASES ?= 1000000
 SEED ?= 0
 
-.PHONY: demo test lint tests test-slow test-versions test-lowest load fuzz faults goldens house audit soak bench format docs screenshots clean
+.PHONY: demo test lint tests test-slow test-versions test-lowest load fuzz attack faults goldens house audit soak bench format docs screenshots clean
 
 demo: $(VENV)/.installed
 	$(BIN)/metatkgr demo
@@ -57,6 +57,12 @@ load: $(VENV)/.installed-dev
 fuzz: $(VENV)/.installed-dev
 	cd tests && PYTHONPATH=.. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz.campaign --cases $(CASES) \
 		--seed $(SEED) --workers $(WORKERS) --out ../results/fuzz.json
+
+# Attacks on a service and its files, on SQLite and PostgreSQL, with schemathesis; one table. Also
+# `make attack ATTACK="--kills 100"`.
+attack: $(VENV)/.installed-dev
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m attack.campaign $(ATTACK) \
+		--out ../results/attack.json
 
 # kill -9 at 50 random moments of trainings, 50 of services that are writing and 50 of one of two
 # workers.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import platform
 import random
 import sys
@@ -26,6 +25,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import postgres_server
+from attack.clients import worked
 from local_service import Command
 from metatkgr.data.facts import Facts
 from metatkgr.data.ingest import ingest
@@ -236,11 +236,11 @@ def measure(
             for clients in (1, 8):
                 time_ = seconds if (kind, clients) == (None, 8) else seconds / 4
                 number += 100
-                before = _processor_seconds(service.process.pid)
+                before = worked(service.process.pid)
                 seen = put_under_load(
                     service.url, words, time_, clients=clients, first_client=number, only=kind
                 )
-                spent = _processor_seconds(service.process.pid) - before
+                spent = worked(service.process.pid) - before
                 rows.append(_row(name, clients, seen, spent))
                 acknowledged.update(seen.acknowledged)
         threading.Timer(seconds / 8, service.process.kill).start()
@@ -250,15 +250,6 @@ def measure(
         lost = len(acknowledged - {tuple(stored.fact) for stored in kept.since()})
     about = {"facts": facts, "workers": workers, "model": model, "store": store.split(":")[0]}
     return {**about, "acknowledged": len(acknowledged), "lost": lost, "loads": rows}
-
-
-def _processor_seconds(pid: int) -> float:
-    """What a process and those it has started have worked (Linux)."""
-    ticks = 0
-    for one in (str(pid), *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        numbers = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(numbers[11]) + int(numbers[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _row(name: str, clients: int, seen: Load, worked: float) -> dict[str, Any]:

@@ -113,10 +113,12 @@ def kill_services(folder: Path, points: int, seed: int = 0) -> ServiceKills:
     return seen
 
 
-def kill_workers(folder: Path, points: int, seed: int = 0) -> ServiceKills:
+def kill_workers(
+    folder: Path, points: int, seed: int = 0, store: str | Path | None = None
+) -> ServiceKills:
     """Kill one worker of two ``points`` times, while clients write; the other goes on."""
     rng = random.Random(seed)
-    store, words = folder / "facts.sqlite", words_of(small_world())
+    store, words = store or folder / "facts.sqlite", words_of(small_world())
     acknowledged: set[Fact] = set()
     seen = ServiceKills()
     options = ("world:3000:1", "--model", "paths", "--no-quality", "--workers", 2)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import resource
 import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from attack.clients import half_open, more_files, unfinished_bodies
 from faults.soak import resident
 from faults.test_disk_full import no_file_beyond
 from local_service import Command, client_of, listening, started
@@ -160,30 +160,6 @@ def test_bodies_hold_a_bounded_room_together_and_small_ones_get_through(
     assert asyncio.run(afterwards()) == 200, "the room of those who have gone is free again"
 
 
-@contextmanager
-def more_files(count: int) -> Iterator[None]:
-    """Within it, this process may have so many files open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < count:
-        pytest.skip(f"only {hard} files may be open here")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def half_open(url: str, count: int) -> list[socket.socket]:
-    """Connections on which half a header was sent."""
-    host, port = url.removeprefix("http://").split(":")
-    opened = []
-    for _ in range(count):
-        one = socket.create_connection((host, int(port)), timeout=10)
-        one.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ")
-        opened.append(one)
-    return opened
-
-
 def is_closed(connection: socket.socket) -> bool:
     """Whether the other side has ended a connection."""
     connection.settimeout(0)
@@ -235,7 +211,9 @@ def test_under_1100_half_open_connections_and_300_unfinished_bodies_questions_ar
     world: Facts, tmp_path: Path
 ) -> None:
     options = ("world:3000:1", "--model", "paths", "--store", tmp_path / "s", "--no-quality")
-    with Command(*options, folder=tmp_path) as service, more_files(3000):
+    with Command(*options, folder=tmp_path) as service, more_files(3000) as enough:
+        if not enough:
+            pytest.skip("too few files may be open here")
         asked = json.dumps({"entity": world.entities[0], "explain": True})
         kind = {"Content-Type": "application/json"}
 
@@ -253,14 +231,7 @@ def test_under_1100_half_open_connections_and_300_unfinished_bodies_questions_ar
         idle = resident(service.process.pid)
         held = half_open(service.url, 1100)
         ask()
-        start = b"POST /facts HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        part = b'Content-Length: 4000000\r\n\r\n{"facts": [' + b" " * 1_000_000
-        host, port = service.url.removeprefix("http://").split(":")
-        for _ in range(300):
-            one = socket.create_connection((host, int(port)), timeout=10)
-            with suppress(OSError):
-                one.sendall(start + part)
-            held.append(one)
+        held += unfinished_bodies(service.url, 300)
         ask()
         assert resident(service.process.pid) < 1.5 * idle + (64 << 20)
         assert max(waited[1:]) < 5, "on a machine that is busy with other things"
