@@ -37,6 +37,7 @@ from metatkgr.forecasting.store import FactStore
 from metatkgr.version import __version__
 
 Fact = tuple[str, str, str, str]
+_FIELDS = ("subject", "relation", "object", "time")
 _FACTS_EACH = 4
 """Facts that a client tells of one newcomer before it turns to the next."""
 
@@ -47,6 +48,10 @@ class Load:
 
     acknowledged: list[Fact] = field(default_factory=list)
     """Facts whose request was answered 200."""
+    retracted: list[Fact] = field(default_factory=list)
+    """Those of them that were taken back, which was answered 200."""
+    unanswered: list[tuple[str, list[Fact]]] = field(default_factory=list)
+    """Requests that tell or retract facts together, and whether they did is not known."""
     errors: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Times to answer, by kind of request."""
@@ -100,11 +105,19 @@ class _Client(threading.Thread):
     """Asks and tells until it is stopped or the service is gone."""
 
     def __init__(
-        self, number: int, url: str, words: Words, load: Load, writes: float, only: str | None
+        self,
+        number: int,
+        url: str,
+        words: Words,
+        load: Load,
+        writes: float,
+        only: str | None,
+        retractions: float,
     ) -> None:
         super().__init__(daemon=True)
         self.number, self.url, self.words, self.load = number, url, words, load
-        self.writes, self.only = writes, only
+        self.writes, self.only, self.retractions = writes, only, retractions
+        self.held: list[Fact] = []
         self.random = random.Random(number)
         self.stop = threading.Event()
         self.told = 0
@@ -120,28 +133,32 @@ class _Client(threading.Thread):
                 connection.request(method, path, text, {"Content-Type": "application/json"})
                 answer = connection.getresponse()
                 said = answer.read()
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 self.load.errors.append(f"{kind}: {error!r}")
-                return
-            except http.client.HTTPException as error:
-                self.load.errors.append(f"{kind}: {error!r}")
+                self.load.unanswered.append((kind, facts))
                 return
             if answer.status != 200:
                 self.load.errors.append(f"{kind}: {answer.status} {said[:200]!r}")
+                self.load.unanswered.append((kind, facts))
                 continue
             self.load.seconds[kind].append(time.perf_counter() - begin)
-            self.load.acknowledged.extend(facts)
+            if kind == "retract":
+                self.load.retracted.extend(facts)
+            else:
+                self.load.acknowledged.extend(facts)
+                self.held.extend(facts)
         connection.close()
 
     def _next(self) -> tuple[str, str, str, object, list[Fact]]:
         draw = self.random.random()
+        if self.held and self.random.random() < self.retractions:
+            fact = self.held.pop(self.random.randrange(len(self.held)))
+            row = dict(zip(_FIELDS, fact, strict=True))
+            return "retract", "POST", "/facts", row | {"retract": True}, [fact]
         if self.only == "write" or (self.only is None and draw < self.writes):
             many = self.only is None and draw < self.writes / 5
             facts = [self._fact() for _ in range(20 if many else 1)]
-            rows = [
-                dict(zip(("subject", "relation", "object", "time"), fact, strict=True))
-                for fact in facts
-            ]
+            rows = [dict(zip(_FIELDS, fact, strict=True)) for fact in facts]
             if len(rows) == 1:
                 return "write", "POST", "/facts", rows[0], facts
             return "bulk of 20", "POST", "/facts", {"facts": rows}, facts
@@ -175,6 +192,7 @@ def put_under_load(
     writes: float = 0.4,
     first_client: int = 0,
     only: str | None = None,
+    retractions: float = 0.0,
 ) -> Load:
     """Let clients work for some seconds, or until the service is gone.
 
@@ -186,10 +204,12 @@ def put_under_load(
         writes: share of requests that tell facts; a fifth of these tell 20.
         first_client: number of the first; clients of other numbers tell other facts.
         only: one kind of request: 'write', 'predict', 'page', 'search' or 'timeline'.
+        retractions: share of requests that take a fact back.
     """
     load = Load()
     numbers = range(first_client, first_client + clients)
-    threads = [_Client(number, url, words, load, writes, only) for number in numbers]
+    how = (url, words, load, writes, only, retractions)
+    threads = [_Client(number, *how) for number in numbers]
     begin = time.perf_counter()
     for thread in threads:
         thread.start()

@@ -234,8 +234,8 @@ def tokens(target: Target) -> Seen:
 
 _CHECKS = """
 [checks]
-# Of the right form, but this graph has no such name or date.
-positive_data_acceptance.expected-statuses = ["2xx", "400", "404"]
+# Of the right form, but this graph has no such name or date, or asks back.
+positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 """
 _PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"
 
@@ -268,10 +268,14 @@ def fuzzed(target: Target, examples: int, seed: int) -> Seen:
 def killed(target: Target, kills: int, seed: int) -> Seen:
     """Kill one of two workers again and again, while clients write."""
     seen = kill_workers(target.folder, kills, seed, target.store)
-    told = f"{seen.acknowledged:,} facts acknowledged, {seen.lost} lost"
+    told = (
+        f"{seen.acknowledged:,} facts and {seen.retracted:,} retractions acknowledged, {seen.lost} "
+        f"lost, {seen.half} requests half done"
+    )
     if seen.problems:
         told += f"; {seen.problems[0]}"
-    return Seen(f"{seen.kills} kills of one of two workers", told, not (seen.lost or seen.problems))
+    held = not (seen.lost or seen.half or seen.problems)
+    return Seen(f"{seen.kills} kills of one of two workers", told, held)
 
 
 LIVE: tuple[Case, ...] = (crowd, unknown_relations, bodies, gone_clients, tokens, long_names)

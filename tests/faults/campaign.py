@@ -40,7 +40,7 @@ def main() -> None:
             seen = asdict(kill(Path(folder), given.points, given.seed))  # type: ignore[operator]
         content[name] = seen | {"seconds": round(time.perf_counter() - begin)}
         print(f"{name}: {content[name]}", flush=True)
-        failed |= bool(seen["problems"]) or bool(seen.get("lost"))
+        failed |= bool(seen["problems"]) or bool(seen.get("lost")) or bool(seen.get("half"))
     content |= {"metatkgr": __version__, "python": platform.python_version()}
     if given.out:
         given.out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -26,7 +26,7 @@ from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.service import Service
 from metatkgr.serving.workers import serve
-from service_load import Fact, put_under_load, words_of
+from service_load import Load, put_under_load, words_of
 
 __all__ = ["ServiceKills", "kill_services", "kill_workers", "start_service", "workers_of"]
 
@@ -75,8 +75,12 @@ class ServiceKills:
     kills: int = 0
     acknowledged: int = 0
     """Facts whose request was answered 200."""
+    retracted: int = 0
+    """Of these, taken back, which was answered 200, too."""
     lost: int = 0
-    """Of these, not in the store after the kill."""
+    """Facts or retractions that were acknowledged, and are not so in the store after a kill."""
+    half: int = 0
+    """Requests that were not answered, of which a part was done."""
     kept: int = 0
     """Facts of the store at the end."""
     problems: tuple[str, ...] = ()
@@ -86,27 +90,23 @@ def kill_services(folder: Path, points: int, seed: int = 0) -> ServiceKills:
     """Kill ``points`` services, each while clients write; the next one goes on with its store."""
     rng = random.Random(seed)
     store, words = folder / "facts.sqlite", words_of(small_world())
-    acknowledged: set[Fact] = set()
-    seen = ServiceKills()
+    seen, told = ServiceKills(), Load()
     for number in range(points):
         process, url = start_service(store, folder / "address")
         killer = threading.Thread(target=_kill_in_writes, args=(process, store, rng.random()))
         killer.start()
-        load = put_under_load(url, words, 60, clients=4, writes=1.0, first_client=1000 * number)
+        load = put_under_load(
+            url, words, 60, clients=4, writes=1.0, first_client=1000 * number, retractions=0.1
+        )
         killer.join()
         process.join()
         if process.exitcode != -signal.SIGKILL:
             seen.problems += (f"service {number} ended with {process.exitcode}",)
         seen.kills += 1
-        acknowledged.update(load.acknowledged)
-        with FactStore(store) as kept:
-            found = {tuple(row.fact) for row in kept.since()}
-        seen.lost += len(acknowledged - found)
-        seen.kept = len(found)
-    seen.acknowledged = len(acknowledged)
+        _compare(seen, told, load, store)
     process, url = start_service(store, folder / "address")
     try:
-        seen.problems += _forgotten(url, acknowledged)
+        seen.problems += _forgotten(url, told)
     finally:
         process.kill()
         process.join()
@@ -119,8 +119,7 @@ def kill_workers(
     """Kill one worker of two ``points`` times, while clients write; the other goes on."""
     rng = random.Random(seed)
     store, words = store or folder / "facts.sqlite", words_of(small_world())
-    acknowledged: set[Fact] = set()
-    seen = ServiceKills()
+    seen, told = ServiceKills(), Load()
     options = ("world:3000:1", "--model", "paths", "--no-quality", "--workers", 2)
     with Command(*options, "--store", store, folder=folder) as service:
         for number in range(points):
@@ -128,26 +127,46 @@ def kill_workers(
             killer = threading.Timer(0.2 + 0.6 * rng.random(), os.kill, (victim, signal.SIGKILL))
             killer.start()
             load = put_under_load(
-                service.url, words, 1.5, clients=4, writes=1.0, first_client=1000 * number
+                service.url,
+                words,
+                1.5,
+                clients=4,
+                writes=1.0,
+                first_client=1000 * number,
+                retractions=0.1,
             )
             killer.join()
             seen.kills += 1
-            acknowledged.update(load.acknowledged)
             wrong = [error for error in load.errors if re.search(r": \d", error)]
             seen.problems += tuple(wrong)
             workers_of(service, but=victim)
-        seen.problems += _forgotten(service.url, acknowledged)
-        with FactStore(store) as kept:
-            found = {tuple(row.fact) for row in kept.since()}
-    seen.acknowledged, seen.kept = len(acknowledged), len(found)
-    seen.lost = len(acknowledged - found)
+            _compare(seen, told, load, store)
+        seen.problems += _forgotten(service.url, told)
     return seen
+
+
+def _compare(seen: ServiceKills, told: Load, load: Load, store: str | Path) -> None:
+    """Look whether a store has what was acknowledged, in this load and all before."""
+    told.acknowledged += load.acknowledged
+    told.retracted += load.retracted
+    told.unanswered += load.unanswered
+    with FactStore(store) as kept:
+        state = {tuple(row.fact): not row.retracted for row in kept.since()}
+    held = {fact for fact, holds in state.items() if holds}
+    unsure = {fact for kind, facts in told.unanswered if kind == "retract" for fact in facts}
+    there, gone = set(told.acknowledged) - set(told.retracted) - unsure, set(told.retracted)
+    seen.lost += len(there - held) + len(gone & held)
+    for kind, facts in load.unanswered:
+        if kind != "retract" and len(held.intersection(facts)) not in (0, len(facts)):
+            seen.half += 1
+    seen.acknowledged, seen.retracted = len(told.acknowledged), len(gone)
+    seen.kept = len(held)
 
 
 def workers_of(service: Command, *, but: int = 0) -> set[int]:
     """Two processes of a service that answer, none of them ``but``."""
     found: set[int] = set()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while len(found) < 2:
         assert time.monotonic() < end, service.said
         with urlopen(f"{service.url}/metrics", timeout=60) as answer:
@@ -174,13 +193,16 @@ def _last(store: Path) -> int:
     return int(found or 0)
 
 
-def _forgotten(url: str, acknowledged: set[Fact]) -> tuple[str, ...]:
+def _forgotten(url: str, told: Load) -> tuple[str, ...]:
     """Problems where the last service does not tell a fact of some newcomers' timelines."""
     problems: tuple[str, ...] = ()
-    for newcomer in sorted({fact[0] for fact in acknowledged})[:200]:
+    unsure = {fact for kind, facts in told.unanswered if kind == "retract" for fact in facts}
+    there = set(told.acknowledged) - set(told.retracted) - unsure
+    for newcomer in sorted({fact[0] for fact in there})[:200]:
         with urlopen(f"{url}/facts?entity={quote(newcomer)}&limit=1000") as answer:
-            told = json.load(answer)["facts"]
-        known = {tuple(fact) for fact in told}
-        if not {fact for fact in acknowledged if fact[0] == newcomer} <= known:
+            known = {tuple(fact) for fact in json.load(answer)["facts"]}
+        if not {fact for fact in there if fact[0] == newcomer} <= known:
             problems += (f"{newcomer} is not remembered whole",)
+        if known & set(told.retracted):
+            problems += (f"{newcomer} is told with what was retracted",)
     return problems
