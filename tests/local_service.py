@@ -93,7 +93,7 @@ class Command:
         """Its exit code, once it has stopped."""
         assert self.process.stdout is not None
         self.said += self.process.stdout.read()
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=300)
 
     def __enter__(self) -> Command:
         return self
