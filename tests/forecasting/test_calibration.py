@@ -19,13 +19,9 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.forecasting.calibrating import (
-    _conditional_logit,
-    calibration_report,
-    expected_calibration_error,
-    fit_calibration,
-)
+from metatkgr.forecasting.calibrating import calibration_report, fit_calibration
 from metatkgr.forecasting.calibration import GUESS, Calibration, Chances, Scored
+from metatkgr.forecasting.fitting import conditional_logit, expected_calibration_error
 from metatkgr.forecasting.kinds import KINDS, TRAITS, WHOLE, Standing
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
@@ -192,7 +188,7 @@ def test_weights_are_found_again() -> None:
     answer = torch.multinomial(share, 1, generator=generator)
     right = torch.zeros(3000, 12, dtype=torch.float64).scatter_(1, answer, 1.0)
     group = torch.arange(3000).repeat_interleave(12)
-    found = _conditional_logit(
+    found = conditional_logit(
         features.flatten(0, 1), torch.zeros(36_000).double(), group, right.flatten(), 0 * truth
     )
     torch.testing.assert_close(found, truth, atol=0.07, rtol=0)
@@ -225,7 +221,7 @@ def test_a_calibration_is_kept_in_a_file(tmp_path: Path) -> None:
     strange.save(path)
     with pytest.raises(DataError, match="delete it"):
         Calibration.load(path)
-    for content in ("", "[]", "{}", '{"format": 1}', '{"format": 2, "traits": 3}'):
+    for content in ("", "[]", "{}", '{"format": 1}', '{"format": 3, "traits": 3}'):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(DataError, match="delete it"):
             Calibration.load(path)

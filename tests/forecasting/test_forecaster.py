@@ -92,17 +92,16 @@ def test_the_likeliest_next_facts_over_all_relations() -> None:
     assert everything.forecasts[:4] == found.forecasts
 
 
-@pytest.mark.parametrize("horizon", [None, 3])
+@pytest.mark.parametrize("within", [None, 3])
 @pytest.mark.parametrize("top", [1, 7, 200])
-def test_next_facts_asked_together_are_those_asked_one_by_one(
-    top: int, horizon: int | None
-) -> None:
+def test_next_facts_asked_together_are_those_asked_one_by_one(top: int, within: int | None) -> None:
     facts = world()
     forecaster = Forecaster.of("paths", facts, calibration=GUESS)
     for number in (int(facts.subject[-1]), int(facts.object[-5]), 3):
         entity = facts.entities[number]
-        together = forecaster.predict(entity, at=facts.steps, top=top, horizon=horizon)
-        share = next_relations(forecaster._graph.snapshot(), number, facts.steps, 3)
+        together = forecaster.predict(entity, at=facts.steps, top=top, within=within)
+        snapshot = forecaster._graph.snapshot()
+        share = next_relations(snapshot, number, facts.steps, 3)
         apart = []
         for directed in np.argsort(-share, kind="stable").tolist():
             relation, side = directed % len(facts.relations), directed // len(facts.relations)
@@ -112,9 +111,10 @@ def test_next_facts_asked_together_are_those_asked_one_by_one(
                 at=facts.steps,
                 side=SIDES[side],
                 top=top,
-                horizon=horizon,
+                within=within,
             )
-            apart += [replace(f, probability=share[directed] * f.probability) for f in found]
+            times = share[directed] if within is None else 1.0
+            apart += [replace(f, probability=times * f.probability) for f in found]
         apart.sort(key=lambda f: -f.probability)
         wanted = [replace(f, rank=rank) for rank, f in enumerate(apart[:top], 1)]
         assert list(together) == wanted
@@ -254,20 +254,46 @@ def test_a_timeline_is_in_order_of_time_not_of_arrival() -> None:
     assert np.all(np.diff(forecaster.facts.time) >= 0)
 
 
-def test_a_horizon_takes_each_candidate_where_it_is_best() -> None:
+def test_within_a_time_is_how_likely_it_is_to_come() -> None:
+    """Relation, partner and time together: rows, anything else and nothing at all sum to 1."""
+    facts = world()
+    forecaster = Forecaster.of("paths", facts)
+    entity, relation = facts.entities[int(facts.subject[-1])], facts.relations[0]
+    given = forecaster.predict(entity, relation, top=5)
+    assert given.comes == 1
+    before = 0.0
+    for steps in (1, 7, 30, 90, 1000):
+        found = forecaster.predict(entity, relation, within=steps, top=5)
+        assert found.comes is not None
+        assert found.other is not None
+        assert before <= found.comes <= 1
+        before = found.comes
+        assert sum(f.probability for f in found) + found.other == pytest.approx(found.comes)
+        assert [f.probability for f in found] == pytest.approx(
+            [f.probability * found.comes for f in given]
+        )
+        assert str(found).splitlines()[-1].strip() == (
+            f"nothing such in this time: {1 - found.comes:.1%}"
+        )
+    everything = forecaster.predict(entity, within=7)
+    assert (everything.other, everything.comes) == (None, None)
+    chances = [f.probability for f in everything]
+    assert chances == sorted(chances, reverse=True)
+
+
+def test_a_time_within_is_steps_or_as_people_write_it() -> None:
     forecaster = club()
-    single = [
-        {f.entity: f.probability for f in forecaster.predict("Bo", "plays for", at=step, top=9)}
-        for step in (1, 2, 3)
-    ]
-    found = forecaster.predict("Bo", "plays for", at=1, horizon=3, top=9)
-    assert found.query["until"] == "2018-03-08"
-    for forecast in found:
-        assert forecast.probability == max(some[forecast.entity] for some in single)
-        at = ["2018-03-06", "2018-03-07", "2018-03-08"].index(forecast.at)
-        assert single[at][forecast.entity] == forecast.probability
-    with pytest.raises(SettingsError, match="horizon is from 1"):
-        forecaster.predict("Bo", "plays for", horizon=0)
+    found = forecaster.predict("Bo", "plays for", at=1, within="3d")
+    assert found.query["within"] == 3
+    assert (found.query["at"], found.query["until"]) == ("2018-03-06", "2018-03-08")
+    assert found == forecaster.predict("Bo", "plays for", at=1, within=3)
+    assert found == forecaster.predict("Bo", "plays for", at=1, within="3")
+    with pytest.raises(SettingsError, match="within is from 1"):
+        forecaster.predict("Bo", "plays for", within=0)
+    with pytest.raises(SettingsError, match="30d"):
+        forecaster.predict("Bo", "plays for", within="soon")
+    with pytest.raises(DataError, match="counts time in days"):
+        forecaster.predict("Bo", "plays for", within="3y")
 
 
 def test_json_has_the_documented_shape() -> None:
@@ -278,6 +304,7 @@ def test_json_has_the_documented_shape() -> None:
         "forecasts",
         "other",
         "someone_new",
+        "comes",
         "explanation",
         "calibration",
     }
@@ -524,15 +551,15 @@ def test_many_questions_are_answered_like_each_alone() -> None:
     forecaster.observe([("Cy", facts.relations[0], facts.entities[3], facts.steps)])
     relations = (facts.relations[0], None, facts.relations[1])
     questions = [
-        Question(entity, relation, at, side, top=7, horizon=horizon, explain=explain)
+        Question(entity, relation, at, side, top=7, within=within, explain=explain)
         for entity, at in (("Cy", None), (facts.entities[3], facts.steps // 2))
         for relation in relations
-        for side, horizon in (("object", None), ("subject", 3))
+        for side, within in (("object", None), ("subject", 3))
         for explain in (True, False)
     ]
     alone = [
         forecaster.predict(
-            q.entity, q.relation, at=q.at, side=q.side, top=7, horizon=q.horizon, explain=q.explain
+            q.entity, q.relation, at=q.at, side=q.side, top=7, within=q.within, explain=q.explain
         )
         for q in questions
     ]

@@ -50,8 +50,8 @@ def test_a_newcomer_from_files(run: Run, events: Path, first_facts: Path) -> Non
     assert result["calibration"]["queries"] > 0
 
 
-def test_all_relations_a_horizon_and_the_other_side(run: Run, events: Path) -> None:
-    found = run("predict", events, "-e", CLUB, "--horizon", 3, "--json", "-")
+def test_all_relations_a_time_and_the_other_side(run: Run, events: Path) -> None:
+    found = run("predict", events, "-e", CLUB, "--within", "3w", "--json", "-")
     result = json.loads(found.out)
     assert result["query"]["relation"] is None
     assert result["query"]["until"] > result["query"]["at"]

@@ -51,7 +51,7 @@ def _answers(model: str) -> dict[str, Any]:
         def ask(who: str, word: str) -> None:
             asked = {"entity": who, "relation": relation}
             post(f"{word}: explained", "/predict", **asked, top=2, explain=True)
-            post(f"{word}: subject, later", "/predict", **asked, top=2, side="subject", horizon=3)
+            post(f"{word}: subject, later", "/predict", **asked, top=2, side="subject", within=3)
             post(f"{word}: as of {late}", "/predict", **asked, top=2, at=late)
             post(f"{word}: any relation", "/predict", entity=who, top=2)
             post(f"{word}: why", "/explain", **asked, answer=other)

@@ -65,7 +65,7 @@ def test_a_newcomer_is_forecast_from_its_first_fact(client: TestClient, world: F
 
 
 def test_without_a_relation_any_next_fact_is_forecast(client: TestClient, world: Facts) -> None:
-    answer = client.post("/predict", json={"entity": world.entities[0], "horizon": 3}).json()
+    answer = client.post("/predict", json={"entity": world.entities[0], "within": 3}).json()
     assert answer["query"]["relation"] is None
     assert len(answer["forecasts"]) == 10
     subject = {"entity": world.entities[0], "relation": world.relations[0], "side": "subject"}
@@ -182,7 +182,7 @@ BAD = [
     ("/predict", {"entity": "ENTITY", "top": 0}, 422, "top"),
     ("/predict", {"entity": "ENTITY", "top": True}, 422, "top"),
     ("/predict", {"entity": "ENTITY", "top": "5"}, 422, "top"),
-    ("/predict", {"entity": "ENTITY", "horizon": 10**30}, 422, "horizon"),
+    ("/predict", {"entity": "ENTITY", "within": 10**30}, 422, "within"),
     ("/predict", {"entity": "ENTITY", "colour": "red"}, 422, "colour"),
     ("/explain", {"entity": "ENTITY", "relation": "plays for"}, 422, "answer"),
     ("/explain", {"entity": "ENTITY", "relation": "plays for", "answer": "Nobody"}, 404, "Nobody"),

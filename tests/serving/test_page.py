@@ -105,7 +105,7 @@ def test_a_question_with_relation_side_and_date(open_page: Open, world: Facts) -
     page.select_option("#relation", world.relations[0])
     page.select_option("#side", "subject")
     page.fill("#at", "2017-03-06")
-    page.fill("#horizon", "3")
+    page.fill("#within", "3")
     page.click("#question button")
     page.wait_for_selector("#forecast-title:has-text('…')")
     assert "2017-03-06 to 2017-03-20" in page.inner_text("#forecast-status")

@@ -202,9 +202,20 @@ def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) 
     """How far off the model's probabilities are; told, and as part of the JSON."""
     from metatkgr.data.visibility import VisibleFacts
     from metatkgr.forecasting.calibrating import calibration_report
+    from metatkgr.forecasting.hazard import BASELINES, within_report
 
+    visible = VisibleFacts.of(facts)
     with console.status("calibration …"):
-        report = calibration_report(model, VisibleFacts.of(facts), shots)
+        report = calibration_report(model, visible, shots)
+        report["within"] = within_report(visible)
+    for steps, found in report["within"].items():
+        ours = found["hazard"]
+        others = ", ".join(f"{found[name]['log_likelihood']:.3f} by {name}" for name in BASELINES)
+        console.print(
+            f"Within {steps} steps: {found['came']:.1%} of {found['queries']:,} facts came; "
+            f"calibration error {ours['ece']:.3f}, Brier score {ours['brier']:.3f}, "
+            f"log-likelihood {ours['log_likelihood']:.3f} ({others})."
+        )
     fitted, later = report["fitted"], report["meta-test"]
     if fitted["ece"] is None or later is None:
         console.print("Too few queries to fit probabilities to, or to judge them by.")

@@ -81,10 +81,12 @@ def predict(
         bool, typer.Option("--allow-far", help="With --facts: dates far after the last are right.")
     ] = False,
     top: Annotated[int, typer.Option(min=1, max=1000, help="How many forecasts.")] = 10,
-    horizon: Annotated[
-        int | None,
+    within: Annotated[
+        str | None,
         typer.Option(
-            min=1, max=1000, help="Look so many steps ahead; each candidate at its likeliest."
+            metavar="TIME",
+            help="How likely is it to come within a time (30d; also h, w, y) or so many steps; "
+            "without it: given that such a fact happens.",
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
@@ -110,6 +112,8 @@ def predict(
     `metatkgr predict runs/events --entity "Acme Corp" --relation acquires --at 2026-11-20`
 
     `metatkgr predict events.csv --entity "Acme Corp"` (its likeliest next facts, by the rule paths)
+
+    `metatkgr predict events.csv --entity "Acme Corp" --within 30d` (what comes in thirty days)
 
     `metatkgr predict events.csv --entity "New Ltd" --facts first-facts.csv --json -`
 
@@ -150,7 +154,7 @@ def predict(
                 forecaster,
                 out,
                 since=since,
-                question=Question("", relation, at, side, top, horizon),
+                question=Question("", relation, at, side, top, within),
                 cluster=cluster,
                 workers=workers,
                 device=device,
@@ -170,10 +174,10 @@ def predict(
         return
     with console.status("calibrating and asking …"):
         forecasts = forecaster.predict(
-            entity, relation, at=at, side=side, top=top, horizon=horizon, explain=explain
+            entity, relation, at=at, side=side, top=top, within=within, explain=explain
         )
     console.print(forecasts)
-    console.print(_trust(forecaster.calibration), soft_wrap=True)
+    console.print(_trust(forecaster.calibration, given=within is None), soft_wrap=True)
     emit_json(json_out, forecasts.to_json())
 
 
@@ -262,7 +266,7 @@ def calibrate(
     emit_json(json_out, calibration.about())
 
 
-def _trust(calibration: Calibration) -> str:
+def _trust(calibration: Calibration, *, given: bool = True) -> str:
     """What the probabilities are worth, in a sentence."""
     if not calibration.queries:
         return (
@@ -271,6 +275,7 @@ def _trust(calibration: Calibration) -> str:
         )
     off = "" if calibration.ece is None else f"; off by {calibration.ece:.1%} on average"
     return (
-        f"Probabilities: given that such a fact happens. Calibrated on {calibration.queries:,} "
+        f"Probabilities: {'given that such a fact happens' if given else 'that it comes in time'}. "
+        f"Calibrated on {calibration.queries:,} "
         f"queries ({calibration.split}){off}."
     )

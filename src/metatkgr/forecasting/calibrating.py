@@ -13,13 +13,19 @@ from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.calibration import GUESS, Calibration, Chances, Scored
+from metatkgr.forecasting.fitting import (
+    BINS,
+    bins_of,
+    conditional_logit,
+    expected_calibration_error,
+)
 from metatkgr.forecasting.kinds import KINDS, NEW, Standing
 from metatkgr.forecasting.sampling import DrawnQueries
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Model
 
-__all__ = ["calibration_report", "expected_calibration_error", "fit_calibration", "judged"]
+__all__ = ["calibration_report", "fit_calibration", "judged"]
 
 _QUERIES = 1000
 _CELLS = 1 << 24
@@ -32,17 +38,12 @@ _HALF_LIVES = 2
 """In the time of the queries: late ones count most."""
 _HELD_BACK = 1 / 3
 """Of the queries, the last ones: the error is measured on them."""
-_BINS = 10
 BANDS = (1, 2, 3, 4, 6, 11, 21, 51, 101)
 """First rank of each band whose error is measured; behind them comes someone new."""
-_RIDGE = 4.0
-"""How strongly weights are held to where they start."""
 _NEIGHBOURS, _STEPS = 16, 4.0
 """Scores whose gaps tell what a distance of 1 is, and how many gaps that is."""
 _AT_ONCE = 64
 """Queries in one go."""
-_ROUNDS, _SETTLED = 50, 1e-9
-"""Steps of Newton's method, and what the last one still gains."""
 
 
 def fit_calibration(
@@ -142,27 +143,6 @@ def judged(
         "least": float(sample.chance_of_answers(calibration).min()),
         "sum": [float(total.min()), float(total.max())],
     }
-
-
-def expected_calibration_error(stated: Tensor, correct: Tensor, bins: int = _BINS) -> float:
-    """Mean gap between stated probability and observed share over equally filled bins.
-
-    Args:
-        stated: (N,) probabilities.
-        correct: (N,) bool.
-        bins: how many.
-    """
-    gaps = [many * abs(said - seen) for said, seen, many in _bins(stated, correct, bins)]
-    return sum(gaps) / max(len(stated), 1)
-
-
-def _bins(stated: Tensor, correct: Tensor, bins: int) -> list[tuple[float, float, float]]:
-    """Stated and observed share and size of equally filled bins."""
-    return [
-        (float(stated[rows].mean()), float(correct[rows].double().mean()), float(len(rows)))
-        for rows in torch.tensor_split(torch.argsort(stated, stable=True), bins)
-        if len(rows)
-    ]
 
 
 def _rank_errors(chances: Chances, answer: Tensor, unseen: Tensor) -> list[float]:
@@ -304,7 +284,7 @@ class _Sample:
             "ece": expected_calibration_error(stated, correct),
             "ece_ranks": late.error(fitted),
             "log_loss": late.log_loss(fitted),
-            "reliability": tuple(_bins(stated, correct, _BINS)),
+            "reliability": tuple(bins_of(stated, correct, BINS)),
         }
 
     def error(self, calibration: Calibration) -> float:
@@ -357,7 +337,7 @@ class _Sample:
             return GUESS[0][number]
         rows = standing.traits[query, column].double()
         offset = standing.count[query, column].log()
-        return tuple(_conditional_logit(rows, offset, query, right, start).tolist())
+        return tuple(conditional_logit(rows, offset, query, right, start).tolist())
 
     def _fit_whole(self, chosen: Tensor, weight: Tensor) -> tuple[tuple[float, ...], ...]:
         """How likely the kinds are."""
@@ -371,59 +351,7 @@ class _Sample:
         rows = torch.zeros(len(query), kinds, about.shape[1], dtype=torch.float64)
         rows[torch.arange(len(query)), kind] = about
         right = (kind == chosen[query]) * weight[query]
-        found = _conditional_logit(
+        found = conditional_logit(
             rows.flatten(1), torch.zeros(len(query)).double(), query, right, start.flatten()
         )
         return tuple(map(tuple, found.view_as(start).tolist()))
-
-
-def _conditional_logit(
-    rows: Tensor, offset: Tensor, group: Tensor, right: Tensor, start: Tensor
-) -> Tensor:
-    """(F,) weights w under which the right rows are likeliest among their groups.
-
-    By Newton's method on the sum of -log softmax(offset + rows · w), which is convex, and a penalty
-    on the way from ``start``.
-
-    Args:
-        rows: (N, F).
-        offset: (N,).
-        group: (N,) ascending.
-        right: (N,) what each row counts, where it is the right one; else 0.
-        start: (F,).
-    """
-    group = torch.unique_consecutive(group, return_inverse=True)[1]
-    groups = int(group[-1]) + 1
-    weight = torch.zeros(groups, dtype=torch.float64).index_add_(0, group, right)
-    # Rows of about the same size: the penalty means the same for all.
-    size = rows.std(0, correction=0).clamp(min=0.1)
-    rows, chosen, start = rows / size, start * size, start * size
-
-    def shares(w: Tensor) -> tuple[Tensor, Tensor]:
-        logit = offset + rows @ w
-        top = torch.full_like(weight, -torch.inf).scatter_reduce(0, group, logit, "amax")
-        part = (logit - top[group]).exp()
-        total = torch.zeros_like(weight).index_add_(0, group, part)
-        penalty = 0.5 * _RIDGE * (w - start).square().sum()
-        loss = (weight * (total.log() + top)).sum() - (right * logit).sum() + penalty
-        return part / total[group], loss
-
-    share, loss = shares(chosen)
-    for _ in range(_ROUNDS):
-        part = share * weight[group]
-        slope = rows.T @ (part - right) + _RIDGE * (chosen - start)
-        mean = torch.zeros(groups, rows.shape[1], dtype=torch.float64)
-        mean.index_add_(0, group, rows * share.unsqueeze(1))
-        curve = rows.T @ (rows * part.unsqueeze(1)) - mean.T @ (mean * weight.unsqueeze(1))
-        curve = curve + _RIDGE * torch.eye(len(start), dtype=torch.float64)
-        move, step = torch.linalg.solve(curve, slope), 1.0
-        while True:
-            tried, tried_loss = shares(chosen - step * move)
-            if float(tried_loss) <= float(loss) or step < 1e-6:
-                break
-            step /= 2
-        gained = float(loss - tried_loss)
-        chosen, share, loss = chosen - step * move, tried, tried_loss
-        if gained < _SETTLED * len(weight):
-            break
-    return chosen / size

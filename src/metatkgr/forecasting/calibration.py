@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
+from metatkgr.forecasting.hazard import Hazard
 from metatkgr.forecasting.kinds import KINDS, TRAITS, WHOLE, Standing
 from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.models.trainable import TrainableModel
@@ -44,7 +45,7 @@ _HEAD = 1024
 """Candidates that are looked at one by one; those behind share what is left."""
 _LEAST, _LEAST_IN_ALL = 1e-6, 0.03
 """The chance that everybody has, and what all of these may amount to."""
-_FORMAT = 2
+_FORMAT = 3
 _HEAVIEST = 1e3
 """Weights beyond this are none that was fitted."""
 
@@ -92,6 +93,8 @@ class Calibration:
     """Mean of -log P(answer) there."""
     reliability: tuple[tuple[float, float, float], ...] = ()
     """Stated and observed share of the first forecast there, and of how many queries, by bins."""
+    hazard: Hazard = field(default_factory=Hazard)
+    """Whether and when facts come."""
     made_for: str = ""
     """What it was fitted to: see :class:`KeptCalibration`."""
 
@@ -153,6 +156,11 @@ class Calibration:
                 raise ValueError("weights of another size")
             if not all(abs(float(weight)) <= _HEAVIEST for row in weights for weight in row):
                 raise ValueError("a weight that is none")
+        numbers = (*self.hazard.weights, *self.hazard.correction)
+        if [len(row) for row in vars(self.hazard).values()] != [
+            len(row) for row in vars(Hazard()).values()
+        ] or not all(abs(number) <= _HEAVIEST for number in numbers):
+            raise ValueError("a hazard that is none")
         if not 0 < float(self.scale) < math.inf:
             raise ValueError(f"the scale {self.scale!r}")
         if not isinstance(self.split, str) or not isinstance(self.made_for, str):
@@ -170,6 +178,7 @@ class Calibration:
     def save(self, path: Path) -> None:
         """Write it as JSON; where that is not possible, it will have to be fitted again."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        content["hazard"] = vars(self.hazard)
         try:
             write_json(path, {"format": _FORMAT, **content})
         except DataError:
@@ -184,7 +193,8 @@ class Calibration:
                 raise ValueError("another version's")
             for name in ("traits", "whole", "reliability"):
                 content[name] = tuple(tuple(map(float, row)) for row in content[name])
-            loaded = cls(**content)
+            hazard = {name: tuple(map(float, row)) for name, row in content["hazard"].items()}
+            loaded = cls(**{**content, "hazard": Hazard(**hazard)})
             loaded._check()
             return loaded
         except (DataError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -114,7 +114,8 @@ class Forecast:
     score: float
     """The model's own number: comparable within one query only."""
     probability: float
-    """That this is the answer, given that there is one; calibrated."""
+    """That this is the answer, given that there is one; within a time, that it comes and is this.
+    Calibrated."""
     rank: int
     reasons: tuple[Reason, ...] = ()
 
@@ -126,11 +127,14 @@ class Forecasts:
     query: dict[str, Any]
     """What was asked, with names and dates as they were understood, and by whom it is answered."""
     forecasts: tuple[Forecast, ...]
-    other: float = 0.0
-    """Probability of anything else."""
+    other: float | None = 0.0
+    """Probability of anything else; None: within a time, of all relations, where several facts may
+    come."""
     someone_new: float | None = None
-    """The part of it that belongs to someone whom nobody has heard of; None: of several relations
-    or moments, where it is not told apart."""
+    """The part of it that belongs to someone whom nobody has heard of; None: of several relations,
+    where it is not told apart."""
+    comes: float | None = 1.0
+    """Probability that such a fact comes within the time; 1 where that is given."""
     calibration: dict[str, Any] = field(default_factory=dict)
     """How far the probabilities can be trusted: error and size of the sample."""
 
@@ -160,6 +164,7 @@ class Forecasts:
             ],
             "other": self.other,
             "someone_new": self.someone_new,
+            "comes": self.comes,
             "explanation": explanation,
             "calibration": self.calibration,
         }
@@ -189,7 +194,7 @@ class Forecasts:
     def title(self) -> str:
         """The query as one line."""
         q = self.query
-        when = q["at"] if not q.get("horizon") else f"{q['at']} to {q['until']}"
+        when = q["at"] if not q.get("within") else f"{q['at']} to {q['until']}"
         if q.get("relation") is None:
             return f"What next for {q['label']}, {when}?"
         ends = (q["label"], "…") if q["side"] == "object" else ("…", q["label"])
@@ -204,31 +209,30 @@ class Forecasts:
         every = self.query.get("relation") is None
         table.add_column("", justify="right")
         table.add_column("forecast", overflow="fold")
-        if self.query.get("horizon"):
-            table.add_column("at")
         table.add_column("probability", justify="right")
         explained = any(forecast.reasons for forecast in self.forecasts)
         if explained:
             table.add_column("because", overflow="fold")
         for f in self.forecasts:
             row = [str(f.rank), self._what(f) if every else f.label]
-            if self.query.get("horizon"):
-                row.append(f.at)
             row.append(f"{f.probability:.1%}")
             if explained:
                 row.append("\n".join(reason.text for reason in f.reasons))
             # Text, not markup: names may hold brackets.
             table.add_row(*map(Text, row))
-        rest = ["", self._anything_else(), f"{self.other:.1%}"]
-        if self.query.get("horizon"):
-            rest.insert(2, "")
-        table.add_row(*rest)
+        for what, chance in self._rest():
+            table.add_row("", what, f"{chance:.1%}")
         return table
 
-    def _anything_else(self) -> str:
-        if self.someone_new is None:
-            return "anything else"
-        return f"anything else (someone new: {self.someone_new:.1%})"
+    def _rest(self) -> list[tuple[str, float]]:
+        """What the forecasts leave."""
+        if self.other is None or self.comes is None:
+            return []
+        new = "" if self.someone_new is None else f" (someone new: {self.someone_new:.1%})"
+        rest = [(f"anything else{new}", self.other)]
+        if self.query.get("within"):
+            rest.append(("nothing such in this time", 1 - self.comes))
+        return rest
 
     def _what(self, forecast: Forecast) -> str:
         """The fact that is forecast."""
@@ -241,7 +245,7 @@ class Forecasts:
         for f in self.forecasts:
             lines.append(f"{f.rank:3}. {self._what(f)}, {f.at}: {f.probability:.1%}")
             lines += [f"       {reason.text}" for reason in f.reasons]
-        lines.append(f"     {self._anything_else()}: {self.other:.1%}")
+        lines += [f"     {what}: {chance:.1%}" for what, chance in self._rest()]
         return "\n".join(lines)
 
 

@@ -197,7 +197,7 @@ class Forecaster(KnownFacts):
         at: Any = None,
         side: str = "object",
         top: int = 10,
-        horizon: int | None = None,
+        within: int | str | None = None,
         explain: bool = False,
         as_of: Any = None,
         what_if: Any = (),
@@ -211,13 +211,15 @@ class Forecaster(KnownFacts):
                 or years one of those, else a step. None: the step after the last fact.
             side: 'object' asks ``entity relation ?``, 'subject' asks ``? relation entity``.
             top: how many.
-            horizon: ask for so many steps from ``at`` on; each candidate counts where it is best.
+            within: so many steps from ``at`` on, or a time as '30d': the probability is then that
+                the next such fact comes in this time and is with the candidate. None: it is given
+                that such a fact happens.
             explain: give the reasons too.
             as_of: answer as somebody would who had seen nothing after this date; see :meth:`at`.
             what_if: facts, as :meth:`observe` takes them, that are supposed for this answer alone.
         """
         supposed = tuple(rows_of(what_if))
-        question = Question(entity, relation, at, side, top, horizon, explain, as_of, supposed)
+        question = Question(entity, relation, at, side, top, within, explain, as_of, supposed)
         (found,) = self.predict_many([question])
         if isinstance(found, MetaTKGRError):
             raise found
@@ -269,7 +271,9 @@ class Forecaster(KnownFacts):
             def ask(queries: Queries) -> Chances:
                 return self._engine.score(snapshot, queries, calibration)
 
-            askings = [one.answers(snapshot, self.shots) for one in asked.values()]
+            askings = [
+                one.answers(snapshot, self.shots, calibration.hazard) for one in asked.values()
+            ]
             found = dict(zip(asked, answered(askings, ask), strict=True))
         explained = [
             (one.entity, candidate)
@@ -287,7 +291,7 @@ class Forecaster(KnownFacts):
             query = self._query(words, questions[number], one)
             rest = found[number]
             results[number] = Forecasts(
-                query, tuple(forecasts), rest.other, rest.new, calibration.about()
+                query, tuple(forecasts), rest.other, rest.new, rest.comes, calibration.about()
             )
         return [results[number] for number in range(len(questions))]
 
@@ -299,9 +303,9 @@ class Forecaster(KnownFacts):
             "label": words.snapshot.entities.label(asked.entity),
             "relation": None if asked.relation is None else words.relation(asked.relation),
             "side": None if every else question.side,
-            "at": words.date(int(asked.moments[0])),
-            "until": words.date(int(asked.moments[-1])),
-            "horizon": question.horizon,
+            "at": words.date(asked.step),
+            "until": words.date(asked.step + (asked.within or 1) - 1),
+            "within": asked.within,
             "top": asked.top,
             "model": self.model.name,
             "shots": self.shots,
@@ -323,7 +327,7 @@ class Forecaster(KnownFacts):
             other = snapshot.entities.id(checked_name(answer, "entity"), "entity")
             self._engine.check(asked.entity)
         assert asked.relation is not None
-        candidate = Candidate(other, asked.relation, int(asked.moments[0]), 0.0, 0.0)
+        candidate = Candidate(other, asked.relation, asked.step, 0.0, 0.0)
         explained = [(asked.entity, candidate)]
         explanations = self._explanations(snapshot, explained)
         return _in_words(Verbaliser(snapshot), explained, explanations)[0]

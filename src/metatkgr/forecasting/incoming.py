@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,7 +20,15 @@ from metatkgr.data.readers.tables import cell_text
 from metatkgr.errors import DataError, NearNameError, nearest
 from metatkgr.forecasting.names import GrowingVocabulary, checked_name, near_name
 
-__all__ = ["check_near", "checked_rows", "checked_step", "far_ahead", "numbered", "rows_of"]
+__all__ = [
+    "check_near",
+    "checked_rows",
+    "checked_step",
+    "far_ahead",
+    "numbered",
+    "rows_of",
+    "steps_of",
+]
 
 FURTHEST = 1 << 20
 """Steps: a fact or query further from the graph's beginning (or, in a longer graph, further than
@@ -31,6 +40,15 @@ more."""
 
 Row = tuple[Any, Any, Any, Any]
 _KEYS = ("subject", "relation", "object", "time")
+_DURATION = re.compile(r"(\d{1,9})\s*([hdwy])")
+_LENGTHS: Mapping[str, Mapping[str, int]] = {
+    "hour": {"h": 1, "d": 24, "w": 168},
+    "day": {"d": 1, "w": 7},
+    "week": {"w": 1},
+    "month": {"y": 12},
+    "year": {"y": 1},
+}
+"""Units of raw time in an hour, day, week or year, by the unit of the graph."""
 
 
 def rows_of(facts: Any) -> list[Row]:
@@ -235,3 +253,19 @@ def check_near(names: Iterable[str], entities: GrowingVocabulary) -> None:
     close = [(name, near) for name in names if (near := near_name(entities, name)) is not None]
     if close:
         raise NearNameError(close)
+
+
+def steps_of(duration: str, calendar: Calendar) -> int | None:
+    """How many steps '30d' is, and so for hours, weeks and years; None: it is no such text.
+
+    Raises:
+        DataError: the graph does not count time like this.
+    """
+    found = _DURATION.fullmatch(duration.strip())
+    if found is None:
+        return None
+    lengths = _LENGTHS.get(calendar.unit, {})
+    if found[2] not in lengths:
+        ways = " or ".join(f"30{letter}" for letter in lengths) or "a number"
+        raise DataError(f"the graph counts time in {calendar.unit}s: write {ways}, not {duration}")
+    return -(-int(found[1]) * lengths[found[2]] // calendar.stride)

@@ -26,6 +26,7 @@ from metatkgr.errors import DataError
 from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.calibrating import fit_calibration
 from metatkgr.forecasting.calibration import Calibration, Chances, Scored
+from metatkgr.forecasting.hazard import fit_hazard
 from metatkgr.forecasting.kinds import Standing
 from metatkgr.forecasting.names import GrowingVocabulary
 from metatkgr.graph.history import History
@@ -152,7 +153,8 @@ class Engine:
         self._shown = -1
         if isinstance(self.model, TrainableModel):
             self.model.extend(self._known, known=self._known, supports=Supports.none())
-        return fit_calibration(self.model, self._visible, self.shots)
+        fitted = fit_calibration(self.model, self._visible, self.shots)
+        return replace(fitted, hazard=fit_hazard(self._visible))
 
     def check(self, entity: int) -> None:
         """Refuse a query entity of which the model cannot learn.

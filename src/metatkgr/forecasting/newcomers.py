@@ -6,9 +6,8 @@ are shared out, and their rows come back in that order: the file is the same.
 
 from __future__ import annotations
 
-import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from metatkgr.data.periods import Period, Periods
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
-from metatkgr.forecasting.incoming import checked_step
+from metatkgr.forecasting.incoming import checked_step, steps_of
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.ranking import Question
 from metatkgr.training.cluster import connected
@@ -36,15 +35,6 @@ __all__ = [
 
 _AT_ONCE = 64
 """Newcomers asked about in one go; one piece of a cluster's work."""
-_DURATION = re.compile(r"(\d{1,9})\s*([hdwy])")
-_LENGTHS: Mapping[str, Mapping[str, int]] = {
-    "hour": {"h": 1, "d": 24, "w": 168},
-    "day": {"d": 1, "w": 7},
-    "week": {"w": 1},
-    "month": {"y": 12},
-    "year": {"y": 1},
-}
-"""Units of raw time in an hour, day, week or year, by the unit of the graph."""
 
 
 class NewcomerForecast(NamedTuple):
@@ -91,13 +81,8 @@ def newcomers_since(snapshot: Snapshot, since: str | None = None) -> list[int]:
     calendar, last = snapshot.first.calendar, snapshot.last_step
     if since is None:
         begin = int(Periods.last_steps(snapshot.first)[Period.META_VALIDATION]) + 1
-    elif found := _DURATION.fullmatch(since.strip()):
-        lengths = _LENGTHS.get(calendar.unit, {})
-        if found[2] not in lengths:
-            ways = " or ".join(f"30{letter}" for letter in lengths) or "a number"
-            raise DataError(f"the graph counts time in {calendar.unit}s: write {ways}, not {since}")
-        raw = int(found[1]) * lengths[found[2]]
-        begin = last + 1 - -(-raw // calendar.stride)
+    elif (steps := steps_of(since, calendar)) is not None:
+        begin = last + 1 - steps
     else:
         begin = checked_step(since, calendar, last + 1, "time since when")
     return snapshot.newcomers(begin - 1)

@@ -1,7 +1,9 @@
 r"""From questions to queries, and from the probabilities of candidates to the best few.
 
-Where a query has no relation, each has a probability of its own: what an entity does next, before
-asking with whom.
+Where a question asks ``within`` some steps, a probability is that the next such fact comes in this
+time (``forecasting.hazard``) and is with this candidate. Else it is given that such a fact happens;
+and where a query has no relation, each has a probability of its own: what an entity does next,
+before asking with whom.
 
 .. math:: P(r \mid e, t) = \frac{\sum_{i: r_i = r} 2^{-(t - t_i)/h} + a\, P(r)}
                                {\sum_i 2^{-(t - t_i)/h} + a}
@@ -24,12 +26,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Queries
 from metatkgr.deadlines import check
 from metatkgr.errors import SettingsError
 from metatkgr.forecasting.calibration import Chances
-from metatkgr.forecasting.incoming import checked_step
+from metatkgr.forecasting.hazard import Hazard
+from metatkgr.forecasting.incoming import checked_step, steps_of
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.names import checked_name
 
@@ -45,10 +48,9 @@ __all__ = [
 ]
 
 SIDES = ("object", "subject")
-LONGEST_HORIZON = 1000
+LONGEST = 1 << 20
+"""Steps that a question may ask for."""
 MOST_ANSWERS = 1000
-_AT_ONCE = 64
-"""Queries that one question asks in one go."""
 _RELATIONS = 8
 """So many relations are scored at first; then twice as many, and so on."""
 _MOST_RELATIONS = 64
@@ -74,7 +76,7 @@ class Question:
     at: Any = None
     side: str = "object"
     top: int = 10
-    horizon: int | None = None
+    within: int | str | None = None
     explain: bool = False
     as_of: Any = None
     what_if: tuple[tuple[Any, Any, Any, Any], ...] = ()
@@ -92,7 +94,7 @@ class Question:
         if self.side not in SIDES:
             raise SettingsError(f"side is 'object' or 'subject', not {self.side!r}")
         top = _within(self.top, "top", MOST_ANSWERS)
-        length = 1 if self.horizon is None else _within(self.horizon, "horizon", LONGEST_HORIZON)
+        steps = self._steps(snapshot)
         entity = snapshot.entities.id(checked_name(self.entity, "entity"), "entity")
         step = snapshot.last_step + 1
         if self.at is not None:
@@ -101,7 +103,18 @@ class Question:
         if self.relation is not None:
             relation = known.relations.id(checked_name(self.relation, "relation"), "relation")
             relation += len(known.relations) if self.side == "subject" else 0
-        return Asked(entity, relation, np.arange(step, step + length), top)
+        return Asked(entity, relation, step, top, steps)
+
+    def _steps(self, snapshot: Snapshot) -> int | None:
+        """How many steps are asked for; None: the one moment."""
+        steps: Any = self.within
+        if isinstance(steps, str):
+            given, steps = steps, steps_of(steps, snapshot.first.calendar)
+            if steps is None and given.strip().isdecimal():
+                steps = int(given)
+            elif steps is None:
+                raise SettingsError(f"within is a number of steps or a time as 30d, not {given!r}")
+        return None if steps is None else _within(steps, "within", LONGEST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +124,32 @@ class Asked:
     entity: int
     relation: int | None
     """Directed; None: any."""
-    moments: IntArray
-    """(T,) steps."""
+    step: int
     top: int
+    within: int | None = None
+    """How many steps from this one on; None: given that it happens at this one."""
 
-    def answers(self, snapshot: Snapshot, shots: int) -> Asking:
+    def answers(self, snapshot: Snapshot, shots: int, hazard: Hazard) -> Asking:
         """Ask for the best candidates."""
         if self.relation is not None:
-            return _best_candidates(snapshot, self, self.relation)
-        share = next_relations(snapshot, self.entity, int(self.moments[0]), shots)
-        return _best_facts(snapshot, self, share)
+            comes = None if self.within is None else self._comes(snapshot, hazard)[self.relation]
+            return _best_candidates(snapshot, self, self.relation, comes)
+        if self.within is not None:
+            return _best_facts(snapshot, self, self._comes(snapshot, hazard))
+        return _best_facts(snapshot, self, next_relations(snapshot, self.entity, self.step, shots))
+
+    def queries(self, relations: Sequence[int]) -> Queries:
+        """What a model is asked: one query for each relation."""
+        directed = np.array(relations, np.int64)
+        who, when = np.full_like(directed, self.entity), np.full_like(directed, self.step)
+        return Queries(who, directed, when)
+
+    def _comes(self, snapshot: Snapshot, hazard: Hazard) -> npt.NDArray[np.float64]:
+        """(2R,) that a fact of each directed relation comes within the steps."""
+        index = snapshot.index
+        relation = torch.arange(index.relations)
+        who, when = torch.full_like(relation, self.entity), torch.full_like(relation, self.step)
+        return hazard.within(index, (who, relation, when), [self.within or 1])[:, 0].numpy()
 
 
 @dataclass(frozen=True)
@@ -141,12 +170,16 @@ class Answers:
 
     best: list[Candidate]
     new: float | None = None
-    """Probability of someone whom nobody has heard of, where one relation and moment is asked."""
+    """Probability of someone whom nobody has heard of, where one relation is asked for."""
+    comes: float | None = 1.0
+    """Probability that there is a fact at all; None: of several relations, which may all come."""
 
     @property
-    def other(self) -> float:
+    def other(self) -> float | None:
         """Probability of anything else."""
-        return max(0.0, 1.0 - sum(candidate.probability for candidate in self.best))
+        if self.comes is None:
+            return None
+        return max(0.0, self.comes - sum(candidate.probability for candidate in self.best))
 
 
 Asking = Generator[Queries, Chances, Answers]
@@ -176,14 +209,14 @@ def answered(askings: Sequence[Asking], ask: Callable[[Queries], Chances]) -> li
     return results
 
 
-def _best_candidates(snapshot: Snapshot, asked: Asked, relation: int) -> Asking:
-    """The ``top`` likeliest answers to one query; of several moments, each candidate's best.
-
-    The earliest of equal moments counts.
-    """
-    (answers,) = yield from _answers(asked, [relation])
-    new = answers.new if len(asked.moments) == 1 else None
-    return Answers(_top(snapshot, asked, relation, answers), new)
+def _best_candidates(
+    snapshot: Snapshot, asked: Asked, relation: int, comes: float | None
+) -> Asking:
+    """The ``top`` likeliest answers to one query, times how likely there is one."""
+    found = yield asked.queries([relation])
+    times = 1.0 if comes is None else float(comes)
+    best = _top(snapshot, asked, relation, found, 0, times)
+    return Answers(best, float(found.new[0]) * times, times)
 
 
 def next_relations(
@@ -243,26 +276,24 @@ def _best_facts(snapshot: Snapshot, asked: Asked, share: npt.NDArray[np.float64]
     Args:
         snapshot: the facts.
         asked: the question.
-        share: (2R,) probability of each directed relation.
+        share: (2R,) probability of each directed relation; they sum to 1, or are that of one to
+            come within the time.
     """
     best: list[Candidate] = []
     order = np.argsort(-share, kind="stable")
     begin, many = 0, _RELATIONS
     while begin < len(order) and not _settled(best, asked.top, float(share[order[begin]])):
         relations = order[begin : begin + many].tolist()
-        found = yield from _answers(asked, relations)
-        for relation, answers in zip(relations, found, strict=True):
+        found = yield asked.queries(relations)
+        for row, relation in enumerate(relations):
             chance = float(share[relation])
-            if _settled(best, asked.top, chance * float(answers.chance.max())):
+            if _settled(best, asked.top, chance * float(found.chance[row].max())):
                 continue
-            best += [
-                Candidate(c.entity, relation, c.step, c.score, chance * c.probability)
-                for c in _top(snapshot, asked, relation, answers)
-            ]
+            best += _top(snapshot, asked, relation, found, row, chance)
             best.sort(key=lambda c: -c.probability)
             del best[asked.top :]
         begin, many = begin + many, min(2 * many, _MOST_RELATIONS)
-    return Answers(best)
+    return Answers(best, comes=1.0 if asked.within is None else None)
 
 
 def _settled(best: list[Candidate], top: int, most: float) -> bool:
@@ -270,75 +301,16 @@ def _settled(best: list[Candidate], top: int, most: float) -> bool:
     return len(best) >= top and best[top - 1].probability >= most
 
 
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """Candidates of one relation, each at its best moment."""
-
-    entity: Tensor
-    """(U,)."""
-    score: Tensor
-    """(U,)."""
-    chance: Tensor
-    """(U,)."""
-    moment: Tensor
-    """(U,) which of the moments."""
-    behind: tuple[float, float, int]
-    """Score (at most), chance and moment of each other candidate."""
-    new: float
-    """Chance of someone new, at the first moment."""
-
-    @classmethod
-    def of(cls, found: Chances, row: int, moment: int) -> _Answers:
-        """Those of one query."""
-        entity, score, chance = found.entity[row], found.score[row], found.chance[row]
-        behind = (float(score[-1]), float(found.behind[row]), moment)
-        moments = torch.full_like(entity, moment)
-        return cls(entity, score, chance, moments, behind, float(found.new[row]))
-
-    def later(self, other: _Answers) -> _Answers:
-        """These, or where they are likelier those of later moments."""
-        entity = torch.unique(torch.cat([self.entity, other.entity]))
-        first, second = self._at(entity), other._at(entity)
-        better = second[1] > first[1]
-        score, chance, moment = torch.where(better, second, first)
-        behind = other.behind if other.behind[1] > self.behind[1] else self.behind
-        return _Answers(entity, score, chance, moment.long(), behind, self.new)
-
-    def _at(self, entity: Tensor) -> Tensor:
-        """(3, V) score, chance and moment of ascending entities, these among them."""
-        columns = torch.tensor(self.behind, dtype=torch.float64, device=entity.device)
-        columns = columns.unsqueeze(1).repeat(1, len(entity))
-        known = (self.score.double(), self.chance, self.moment.double())
-        columns[:, torch.searchsorted(entity, self.entity)] = torch.stack(known)
-        return columns
-
-
-def _answers(asked: Asked, relations: Sequence[int]) -> Generator[Queries, Chances, list[_Answers]]:
-    """Candidates of each relation, over all moments."""
-    best: list[_Answers] = []
-    size = max(_AT_ONCE // len(relations), 1)
-    for begin in range(0, len(asked.moments), size):
-        some = asked.moments[begin : begin + size]
-        directed = np.repeat(np.array(relations, np.int64), len(some))
-        moments = np.tile(some, len(relations))
-        found = yield Queries(np.full_like(moments, asked.entity), directed, moments)
-        for number in range(len(relations)):
-            for ahead in range(len(some)):
-                part = _Answers.of(found, number * len(some) + ahead, begin + ahead)
-                if number == len(best):
-                    best.append(part)
-                else:
-                    best[number] = best[number].later(part)
-    return best
-
-
-def _top(snapshot: Snapshot, asked: Asked, relation: int, answers: _Answers) -> list[Candidate]:
-    order = torch.tensor(_top_order(snapshot, answers.entity, answers.chance, asked.top))
-    found = (answers.entity, answers.moment, answers.score, answers.chance)
-    columns = (column[order.to(column.device)].tolist() for column in found)
+def _top(
+    snapshot: Snapshot, asked: Asked, relation: int, found: Chances, row: int, times: float
+) -> list[Candidate]:
+    """The likeliest candidates of a row, each probability ``times`` that of the relation."""
+    entity, score, chance = found.entity[row], found.score[row], found.chance[row]
+    order = torch.tensor(_top_order(snapshot, entity, chance, asked.top))
+    columns = (column[order].tolist() for column in (entity, score, chance))
     return [
-        Candidate(x, relation, int(asked.moments[moment]), float(score), chance)
-        for x, moment, score, chance in zip(*columns, strict=True)
+        Candidate(x, relation, asked.step, float(value), times * p)
+        for x, value, p in zip(*columns, strict=True)
     ]
 
 

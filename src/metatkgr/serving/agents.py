@@ -93,18 +93,19 @@ def agents_server(service: Service) -> MCPServer[Any]:
             Field(description="Asked for: the object (entity, relation, ?) or the subject."),
         ] = "object",
         top: schemas.Few = 10,
-        horizon: Annotated[
-            schemas.Few | None, Field(description="The best over so many steps from `at` on.")
+        within: Annotated[
+            schemas.Within | None,
+            Field(description="How likely it is to come within a time (30d) or so many steps."),
         ] = None,
         explain: Annotated[bool, Field(description="Say why, for each forecast.")] = False,
     ) -> schemas.ForecastsOut:
         """Rank what comes next for an entity, new or old, with calibrated probabilities.
 
         Only facts strictly before `at` are seen, and the entity's first few facts at any time. A
-        probability holds given that such a fact happens.
+        probability holds given that such a fact happens; with `within`, that it comes in time.
         """
         forecasts = forecaster.predict(
-            entity, relation, at=at, side=side, top=top, horizon=horizon, explain=explain
+            entity, relation, at=at, side=side, top=top, within=within, explain=explain
         )
         return schemas.ForecastsOut.model_validate(forecasts.to_json())
 

@@ -78,6 +78,13 @@ Time = _Date | Annotated[int, Field(ge=-(10**12), le=10**12), BeforeValidator(_w
 Side = Literal["object", "subject"]
 
 
+Within = (
+    Annotated[str, StringConstraints(min_length=1, max_length=12, pattern=r"^[0-9]+ *[hdwy]?$")]
+    | Annotated[int, Field(ge=1, le=1 << 20), BeforeValidator(_whole)]
+)
+"""A time as 30d, or a number of steps."""
+
+
 class _In(BaseModel):
     """A body: unknown fields and wrong types are refused, nothing is guessed."""
 
@@ -170,7 +177,11 @@ class PredictIn(_In):
         "object", description="Which end is asked for: the object (entity, relation, ?) or subject."
     )
     top: Few = 10
-    horizon: Few | None = Field(None, description="The best over so many steps from `at` on.")
+    within: Within | None = Field(
+        None,
+        description="How likely is it to come within a time (30d; also h, w, y) or so many steps "
+        "from `at` on; without it: given that such a fact happens.",
+    )
     explain: bool = Field(False, description="Say for each forecast what speaks for it.")
     as_of: Time | None = Field(
         None, description="Answer as if nothing had happened after this date."
@@ -233,10 +244,15 @@ class ForecastsOut(BaseModel):
 
     query: dict[str, Any] = Field(description="The question as it was understood.")
     forecasts: list[Forecast]
-    other: float = Field(description="Probability of anything else.")
+    other: float | None = Field(
+        description="Probability of anything else; null where several facts may come within a time."
+    )
     someone_new: float | None = Field(
         description="The part of it that belongs to someone whom nobody has heard of; null where "
-        "several relations or moments are asked for."
+        "several relations are asked for."
+    )
+    comes: float | None = Field(
+        description="Probability that such a fact comes within the time; 1 where that is given."
     )
     explanation: list[dict[str, Any]] = Field(description="About the first forecast.")
     calibration: dict[str, Any] = Field(description="How far the probabilities can be trusted.")

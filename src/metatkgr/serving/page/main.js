@@ -142,8 +142,8 @@ function question() {
     asked.side = $("side").value;
   }
   if ($("at").value.trim()) asked.at = $("at").value.trim();
-  const horizon = Number($("horizon").value);
-  if (horizon > 1) asked.horizon = horizon;
+  const within = $("within").value.trim();
+  if (within) asked.within = within;
   if (state.whatIf.length) asked.what_if = state.whatIf.map(({ isNew, ...fact }) => fact);
   return asked;
 }
@@ -185,7 +185,19 @@ function ends(item) {
     ? [item.label, item.relation, state.label] : [state.label, item.relation, item.label];
 }
 
-function showForecasts({ query, forecasts, other, someone_new: someoneNew, calibration }) {
+/** Rows for what the forecasts leave. */
+function rest(query, other, someoneNew, comes) {
+  if (typeof other !== "number") return [];
+  const row = (what, small, chance) => make("li", { class: "rest" },
+    make("span", {}, what, small ? make("small", {}, small) : null),
+    make("span", { class: "percent" }, percent(chance)));
+  const rows = [row("anything else",
+    typeof someoneNew === "number" ? `someone new: ${percent(someoneNew)}` : null, other)];
+  if (query.within) rows.push(row("nothing such in this time", null, 1 - comes));
+  return rows;
+}
+
+function showForecasts({ query, forecasts, other, someone_new: someoneNew, comes, calibration }) {
   state.forecasts = forecasts;
   const until = query.until && query.until !== query.at ? ` to ${query.until}` : "";
   write($("forecast-title"), query.relation === null
@@ -197,7 +209,7 @@ function showForecasts({ query, forecasts, other, someone_new: someoneNew, calib
   $("forecasts").replaceChildren(...forecasts.map((item, i) => {
     const bar = make("span", { class: "bar" });
     bar.style.width = `${Math.min(100, 100 * item.probability)}%`;
-    const small = query.relation === null ? ends(item).join(" ") : until ? item.at : null;
+    const small = query.relation === null ? ends(item).join(" ") : null;
     return make("li", {}, make("button", {
       type: "button", "aria-pressed": "false", "aria-controls": "evidence-card",
       onclick: () => choose(i, true),
@@ -206,12 +218,11 @@ function showForecasts({ query, forecasts, other, someone_new: someoneNew, calib
     make("span", {}, item.label, small ? make("small", {}, small) : null),
     make("span", { class: "percent" }, percent(item.probability)),
     make("span", { class: "track" }, bar)));
-  }), make("li", { class: "rest" },
-    make("span", {}, "anything else", typeof someoneNew === "number"
-      ? make("small", {}, `someone new: ${percent(someoneNew)}`) : null),
-    make("span", { class: "percent" }, percent(other))));
+  }), ...rest(query, other, someoneNew, comes));
   const error = calibration?.ece;
-  $("calibration").textContent = "Probabilities: given that such a fact happens."
+  $("calibration").textContent = (query.within
+    ? `Probabilities: that the next such fact comes from ${query.at} to ${query.until}.`
+    : "Probabilities: given that such a fact happens.")
     + (typeof error === "number"
       ? ` Fitted to past questions; the first was off by ${percent(error)} on average.` : "");
   if (forecasts.length) choose(0, false);

@@ -1,0 +1,378 @@
+r"""Whether and when: will a fact of a relation about an entity come within some steps?
+
+A discrete-time hazard. Given that none has come until s steps from now, one comes in the next n
+with
+
+.. math:: 1 - \exp(-n \exp(w \cdot x_s))
+
+where x tells how old the entity is, how often and when last it was in such a fact and in any, and
+how often those in such facts are in one again. Time is cut into spans of 1, 1, 2, 4, 8, … steps, in
+each of which the rate is the same. The weights w are fitted to what became of entities, young ones
+and old ones, that are drawn from the visible facts; no name is learned, so they hold for newcomers.
+What such a fit to earlier facts says of later ones is then corrected, as a line in log-odds and
+log-time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metatkgr.data.orders import DECAYS, inverse
+from metatkgr.data.visibility import VisibleFacts
+from metatkgr.forecasting.fitting import conditional_logit, expected_calibration_error
+from metatkgr.graph.index import TemporalIndex
+
+__all__ = ["BASELINES", "FEATURES", "Hazard", "fit_hazard", "within_report"]
+
+FEATURES = (
+    "always",
+    "steps since",
+    "own rate",
+    "never before",
+    "cohort rate",
+    "age",
+    "any since",
+    "any rate",
+    "lately",
+    "ahead",
+    "due",
+    "never, cohort rate",
+)
+UNFITTED = tuple({"cohort rate": 1.0}.get(name, 0.0) for name in FEATURES)
+"""w where nothing can be fitted: everybody is as the cohort is."""
+_EDGES = torch.tensor([0, *(1 << n for n in range(11))])
+"""Where the spans begin; the last is 1,024 steps away."""
+_DRAWN = 4000
+"""Entities and relations that a fit looks at."""
+_FACTS = 1 << 16
+"""Latest facts from which they are drawn."""
+_WINDOW = 0.1
+"""Part of the time before a moment that tells how often a cohort is in facts of a relation."""
+_OTHER = 0.25
+"""Share of draws that ask about any relation, not one of the entity's own."""
+_RIDGE, _ROUNDS, _SETTLED = 1.0, 50, 1e-9
+_LEAST, _STEEPEST, _FEWEST = 1e-6, 40.0, 20
+_EARLY = 0.7
+"""Share of the facts to which the fit is made that the correction is measured after."""
+BASELINES = ("constant rate", "last gap")
+AHEAD = (1, 7, 30, 90)
+"""Steps for which the report tells errors."""
+
+
+def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor) -> Tensor:
+    """(N, S, F) of each span ahead.
+
+    Args:
+        index: what is visible.
+        entity: (N,).
+        relation: (N,) directed, as seen from the entity.
+        time: (N,) the first step that is asked about; only facts before it count.
+    """
+    slots, mirror = index.slots, inverse(relation, index.relations)
+    usage = slots.usage(entity, mirror, time, DECAYS[-1:])
+    many = usage.count.double()
+    first = torch.minimum(index.first_step_of(entity), time)
+    age = (time - first).double()
+    last = index.last_step_of(entity, time)
+    since = torch.where(many > 0, (time - 1 - usage.last).double(), age)
+    since_any = torch.where(last >= 0, (time - 1 - last).double(), age)
+    window = (time * _WINDOW).long().clamp(min=1)
+    lately = slots.facts_before(relation, time) - slots.facts_before(relation, time - window)
+    holders, _ = slots.count_ranks(mirror, time, torch.zeros_like(time))
+    cohort = ((lately.double() + 0.5) / (holders.clamp(min=1) * window)).log()
+    never = (many == 0).double()
+    own = torch.where(many > 0, (many / (age + 1)).clamp(min=_LEAST).log(), 0.0)
+    total = index.facts_before(entity, time).double()
+    ahead = _EDGES[:-1].double().expand(len(entity), -1)
+
+    def later(steps: Tensor) -> Tensor:
+        return (steps.unsqueeze(1) + ahead).log1p()
+
+    def same(column: Tensor) -> Tensor:
+        return column.unsqueeze(1).expand_as(ahead)
+
+    due = (later(since) + same(own)) * same(1 - never)
+    columns = [
+        torch.ones_like(ahead),
+        later(since),
+        same(own),
+        same(never),
+        same(cohort),
+        later(age),
+        later(since_any),
+        same(((total + 0.5) / (age + 1)).log()),
+        same((usage.decayed[0].double() + 0.05).log()),
+        ahead.log1p(),
+        due.clamp(min=0),
+        same(never * cohort),
+    ]
+    return torch.stack(columns, 2)
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """How likely a fact is to come, by its features."""
+
+    weights: tuple[float, ...] = UNFITTED
+    """(F,) w."""
+    correction: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0)
+    """Of log-odds: what is added always, times them, times log-time, and times both."""
+
+    def within(
+        self, index: TemporalIndex, queries: tuple[Tensor, Tensor, Tensor], steps: Sequence[int]
+    ) -> Tensor:
+        """(N, H) that a fact comes within so many steps; more steps are never less likely.
+
+        Args:
+            index: what is visible.
+            queries: entity, directed relation and first step, (N,) each.
+            steps: H of them, from 1 on.
+        """
+        every = sorted({*_EDGES[1:].tolist(), *steps})
+        ahead = torch.tensor(every)
+        rate = _features(index, *queries) @ torch.tensor(self.weights, dtype=torch.float64)
+        rate = rate.clamp(-_STEEPEST, _STEEPEST).exp()
+        low, high = _EDGES[:-1], _EDGES[1:].clone()
+        high[-1] = int(ahead[-1]) + 1
+        inside = (torch.minimum(high, ahead.unsqueeze(1)) - low).clamp(min=0).double()
+        rows = _log_odds(-torch.expm1(-(rate @ inside.T)), ahead)
+        odds = rows @ torch.tensor(self.correction, dtype=torch.float64)
+        chance = torch.cummax(torch.sigmoid(odds), 1).values
+        return chance[:, [every.index(step) for step in steps]]
+
+
+def _log_odds(chance: Tensor, steps: Tensor) -> Tensor:
+    """(N, H, 4) what a correction is made of."""
+    odds = torch.logit(chance.clamp(_LEAST, 1 - _LEAST))
+    time = steps.double().log().expand_as(odds)
+    return torch.stack([torch.ones_like(odds), odds, time, odds * time], 2)
+
+
+@dataclass(frozen=True, eq=False)
+class _Lives:
+    """What became of entities."""
+
+    entity: Tensor
+    """(N,), like all below."""
+    relation: Tensor
+    time: Tensor
+    come: Tensor
+    """(N, S + 1) how many facts had come by each edge; -1: nobody knows yet."""
+
+    @classmethod
+    def draw(
+        cls, index: TemporalIndex, visible: VisibleFacts, since: int, until: int, seed: int
+    ) -> _Lives:
+        """Entities and relations, asked about at steps from ``since`` to ``until``."""
+        facts, half = visible.base, len(visible.relations)
+        generator = np.random.default_rng([seed, 0x1FE])
+        high = int(np.searchsorted(facts.time, until))
+        low = max(int(np.searchsorted(facts.time, since)) if since else 0, high - _FACTS)
+        if high <= low:
+            none = torch.zeros(0, dtype=torch.int64)
+            return cls(none, none, none, none.view(0, 1).expand(0, len(_EDGES)))
+        rows = generator.integers(low, high, _DRAWN)
+        back = generator.random(_DRAWN) < 0.5
+        subject, object_ = (
+            np.asarray(c[rows]).astype(np.int64) for c in (facts.subject, facts.object)
+        )
+        relation = np.asarray(facts.relation[rows]).astype(np.int64)
+        entity = np.where(back, object_, subject)
+        relation = relation + half * back
+        # Half of them are asked about soon after they came; who has many facts is no likelier here.
+        young = np.arange(_DRAWN) % 2 == 0
+        unique = np.unique(entity)
+        entity[young] = unique[generator.integers(0, len(unique), int(young.sum()))]
+        who = torch.from_numpy(entity)
+        first = index.first_step_of(who).numpy()
+        moment = np.asarray(facts.time[rows]).astype(np.int64) + 1
+        soon = first + 1 + generator.geometric(0.3, _DRAWN) - 1
+        moment = np.where(young, np.maximum(soon, since), moment)
+        wait = generator.random(_DRAWN) < 0.5
+        ahead = generator.random(_DRAWN) * np.maximum(until - moment, 0)
+        moment = moment + wait * ahead.astype(np.int64)
+        # A relation of its own, as it was known then; now and then any.
+        known = index.last_facts(who, torch.from_numpy(moment), 8)
+        own = torch.full((_DRAWN,), -1)
+        own[known.row] = known.relation
+        other = generator.random(_DRAWN) < _OTHER
+        relation = np.where(other | (own.numpy() < 0), relation, own.numpy())
+        keep = (moment >= max(since, 1)) & (moment < until) & (first < moment)
+        who, what, when = (torch.from_numpy(c[keep]) for c in (entity, relation, moment))
+        return cls(who, what, when, _come(index, who, what, when, until))
+
+    @property
+    def columns(self) -> tuple[Tensor, Tensor, Tensor]:
+        """As queries."""
+        return self.entity, self.relation, self.time
+
+
+def _come(
+    index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor, until: int
+) -> Tensor:
+    """(N, S + 1) how many facts had come by each edge; -1 beyond ``until``."""
+    return torch.stack([_by(index, entity, relation, time, int(edge), until) for edge in _EDGES], 1)
+
+
+def _by(
+    index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor, ahead: int, until: int
+) -> Tensor:
+    mirror = inverse(relation, index.relations)
+    begun = index.slots.usage(entity, mirror, time).count
+    count = index.slots.usage(entity, mirror, time + ahead).count - begun
+    return torch.where(time + ahead <= until, count, -1)
+
+
+def fit_hazard(visible: VisibleFacts, *, until: int | None = None, seed: int = 0) -> Hazard:
+    """The hazard under which what became of entities is likeliest.
+
+    Args:
+        visible: the graph, all of it public.
+        until: only facts before this step are looked at; None: all.
+        seed: picks the entities.
+    """
+    index, facts = TemporalIndex.of(visible), visible.base
+    # The last step may be half told.
+    end = int(facts.time[-1]) if until is None else until
+    many = int(np.searchsorted(facts.time, end))
+    cut = int(facts.time[int(_EARLY * many)]) if many else 0
+    every = _Lives.draw(index, visible, 0, end, seed)
+    if len(every.entity) < _FEWEST:
+        return Hazard()
+    first = Hazard(_fit_lives(index, _Lives.draw(index, visible, 0, cut, seed)))
+    later = _Lives.draw(index, visible, cut, end, seed + 1)
+    steps = _EDGES[1:]
+    row, span = torch.nonzero(later.come[:, 1:] >= 0, as_tuple=True)
+    if len(later.entity) < _FEWEST or not len(row):
+        return Hazard(_fit_lives(index, every))
+    stated = first.within(index, later.columns, steps.tolist())
+    rows = _log_odds(stated, steps)[row, span]
+    came = later.come[row, span + 1] > 0
+    # An entity is as good as one query, however many spans of it are known.
+    weight = 1 / torch.bincount(row, minlength=len(later.entity)).double()[row]
+    pairs = torch.stack([rows, torch.zeros_like(rows)], 1).flatten(0, 1)
+    right = torch.stack([came * weight, ~came * weight], 1).flatten()
+    group = torch.arange(len(rows)).repeat_interleave(2)
+    start = torch.tensor(first.correction, dtype=torch.float64)
+    line = conditional_logit(pairs, torch.zeros(len(pairs)).double(), group, right, start)
+    return Hazard(_fit_lives(index, every), tuple(line.tolist()))
+
+
+def _fit_lives(index: TemporalIndex, lives: _Lives) -> tuple[float, ...]:
+    if len(lives.entity) < _FEWEST:
+        return UNFITTED
+    features, come, size = _features(index, *lives.columns), lives.come, _EDGES.diff().double()
+    # A span counts where its end is known and nothing has come before it.
+    row, span = torch.nonzero((come[:, 1:] >= 0) & (come[:, :-1] == 0), as_tuple=True)
+    event = (come[row, span + 1] > 0).double()
+    return tuple(_fit(features[row, span], size[span], event).tolist())
+
+
+def _fit(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
+    """(F,) weights, by Newton's method: the loss is convex.
+
+    Args:
+        rows: (N, F).
+        size: (N,) steps of the spans.
+        event: (N,) 1 where something came.
+    """
+    spread = rows.std(0, correction=0).clamp(min=0.1)
+    rows, start = rows / spread, torch.tensor(UNFITTED, dtype=torch.float64) * spread
+    chosen = start.clone()
+
+    def parts(w: Tensor) -> tuple[Tensor, Tensor]:
+        rate = size * (rows @ w).clamp(-_STEEPEST, 12).exp()
+        come = -torch.log(-torch.expm1(-rate).clamp(max=-1e-30))
+        loss = torch.where(event > 0, come, rate).sum()
+        return rate, loss + 0.5 * _RIDGE * (w - start).square().sum()
+
+    rate, loss = parts(chosen)
+    for _ in range(_ROUNDS):
+        share = rate / torch.expm1(rate.clamp(min=1e-12))
+        slope = torch.where(event > 0, -share, rate)
+        curve = torch.where(event > 0, share * (rate + share - 1), rate).clamp(min=1e-12)
+        gradient = rows.T @ slope + _RIDGE * (chosen - start)
+        hessian = rows.T @ (rows * curve.unsqueeze(1)) + _RIDGE * torch.eye(len(start)).double()
+        move, step = torch.linalg.solve(hessian, gradient), 1.0
+        while True:
+            tried, tried_loss = parts(chosen - step * move)
+            if float(tried_loss) <= float(loss) or step < 1e-6:
+                break
+            step /= 2
+        gained = float(loss - tried_loss)
+        chosen, rate, loss = chosen - step * move, tried, tried_loss
+        if gained < _SETTLED * len(rows):
+            break
+    return chosen / spread
+
+
+def within_report(visible: VisibleFacts, *, share: float = 0.75, seed: int = 0) -> dict[str, Any]:
+    """How good the probabilities of ``within`` are on the last facts, by a fit to those before.
+
+    Beside them two simple forecasters: a constant rate for each relation, and the last gap again.
+
+    Args:
+        visible: the graph, all of it public.
+        share: of the facts that the fit sees.
+        seed: picks the entities.
+
+    Returns:
+        For each number of steps: queries, and of each forecaster the mean log-likelihood, the Brier
+        score and the expected calibration error.
+    """
+    index, facts = TemporalIndex.of(visible), visible.base
+    end = int(facts.time[-1])
+    cut = int(facts.time[int(share * len(facts))])
+    hazard = fit_hazard(visible, until=cut, seed=seed)
+    past = _Lives.draw(index, visible, 0, cut, seed)
+    lives = _Lives.draw(index, visible, cut, end, seed + 1)
+    steps = torch.tensor(AHEAD)
+    ours = hazard.within(index, lives.columns, AHEAD)
+    constant, last = _constant(index, past, lives, steps), _last_gap(index, lives, steps)
+    report: dict[str, Any] = {}
+    for number, ahead in enumerate(AHEAD):
+        count = _by(index, *lives.columns, ahead, end)
+        known = count >= 0
+        if int(known.sum()) < 100:
+            continue
+        came = count[known] > 0
+        found: dict[str, Any] = {"queries": int(known.sum()), "came": float(came.double().mean())}
+        all_stated = (ours, constant, last)
+        for name, stated in zip(("hazard", *BASELINES), all_stated, strict=True):
+            chance = stated[known, number].clamp(_LEAST, 1 - _LEAST)
+            right = torch.where(came, chance, 1 - chance)
+            found[name] = {
+                "log_likelihood": float(right.log().mean()),
+                "brier": float((chance - came.double()).square().mean()),
+                "ece": expected_calibration_error(chance, came),
+            }
+        report[str(ahead)] = found
+    return report
+
+
+def _constant(index: TemporalIndex, past: _Lives, lives: _Lives, steps: Tensor) -> Tensor:
+    """(N, H) by one rate for each directed relation."""
+    come, size = past.come, _EDGES.diff().double()
+    at_risk = (come[:, 1:] >= 0) & (come[:, :-1] == 0)
+    time = (at_risk * size).sum(1)
+    event = (at_risk & (come[:, 1:] > 0)).any(1).double()
+    exposure, events = (torch.zeros(index.relations).double() for _ in range(2))
+    exposure.index_add_(0, past.relation, time)
+    events.index_add_(0, past.relation, event)
+    overall = events.sum() / exposure.sum().clamp(min=1)
+    rate = (events + overall) / (exposure + 1)
+    return -torch.expm1(-rate[lives.relation].unsqueeze(1) * steps)
+
+
+def _last_gap(index: TemporalIndex, lives: _Lives, steps: Tensor) -> Tensor:
+    """(N, H) as if the time since the last such fact, or since the first of any, were usual."""
+    entity, relation, time = lives.columns
+    last = index.slots.usage(entity, inverse(relation, index.relations), time).last
+    last = torch.where(last >= 0, last, index.first_step_of(entity))
+    return -torch.expm1(-steps / (time - last).clamp(min=1).double().unsqueeze(1))
