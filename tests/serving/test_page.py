@@ -326,7 +326,7 @@ def test_the_question_is_in_the_link(open_page: Open, world: Facts) -> None:
     page.select_option("#relation", world.relations[0])
     page.select_option("#side", "subject")
     page.fill("#at", "2017-03-06")
-    page.fill("#horizon", "2")
+    page.fill("#within", "2")
     page.click("#question button")
     page.wait_for_selector("#forecast-status:has-text('2017-03-06 to 2017-03-13')")
     other = ready(open_page("/#" + page.url.partition("/#")[2]))

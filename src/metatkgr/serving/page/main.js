@@ -32,7 +32,7 @@ function askedWords() {
   const words = {};
   if ($("relation").value) Object.assign(words, { relation: $("relation").value, side: $("side").value });
   if ($("at").value.trim() && $("at").value.trim() !== state.graph.next) words.at = $("at").value.trim();
-  if (Number($("horizon").value) > 1) words.horizon = $("horizon").value;
+  if ($("within").value.trim()) words.within = $("within").value.trim();
   return words;
 }
 
@@ -52,7 +52,7 @@ const follow = guard(async () => {
   $("relation").value = words.get("relation") ?? "";
   fillSides(words.get("side"));
   $("at").value = words.get("at") ?? state.graph.next;
-  $("horizon").value = words.get("horizon") ?? "1";
+  $("within").value = words.get("within") ?? "";
   if (entity !== state.entity) return openEntity(entity);
   await forecast();
 });
@@ -173,7 +173,8 @@ async function forecast() {
 
 /** Beside every number, what it is a chance of. */
 function sayCondition(query) {
-  const condition = query.relation === null ? "of its next fact" : "given that such a fact happens";
+  const condition = query.within ? "that it comes in this time"
+    : query.relation === null ? "of its next fact" : "given that such a fact happens";
   for (const number of $("forecasts").querySelectorAll(".percent")) {
     number.append(make("small", {}, condition));
   }
