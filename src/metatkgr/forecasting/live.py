@@ -147,6 +147,8 @@ class Engine:
         self.last_old_step = int(Periods.last_steps(visible.base)[Period.META_VALIDATION])
         """Of what a trained model has learned from."""
         self._shown = -1
+        self._adapted: frozenset[int] = frozenset()
+        """The entities whose first facts the model and the history know."""
 
     def calibrate(self) -> Calibration:
         """Fit a calibration to the latest queries of the facts it was trained on."""
@@ -174,10 +176,14 @@ class Engine:
                 model.prepare(snapshot.visible)
             else:
                 self._show_all(snapshot)
-        supports = snapshot.supports(entities, self.shots)
-        if model.live:
-            model.adapt(supports)
-        self._history = History(snapshot.index, supports)
+            self._adapted = frozenset()
+        # Who explains what it has just scored need not be adapted, nor read, again.
+        if not self._adapted.issuperset(entities):
+            supports = snapshot.supports(entities, self.shots)
+            if model.live:
+                model.adapt(supports)
+            self._history = History(snapshot.index, supports)
+            self._adapted = frozenset(entities)
         self._shown = snapshot.version
 
     def _extend(self, snapshot: Snapshot) -> None:

@@ -20,6 +20,7 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.graph.layer import LinkLayer
 from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.reader import Candidates, Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from references import ENTITIES, RELATIONS, dense, graphs
 
@@ -152,3 +153,27 @@ def test_a_fact_is_taken_in_without_indexing_the_others_anew(
     asked = facts.relation[-1:].astype(np.int64)
     model.score(Queries(who, asked, np.array([facts.steps])))
     assert sizes == [2, 3], "the links of one fact, and the supports of who is asked about"
+
+
+def test_a_forecast_reads_once_for_its_answers_and_their_reasons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = world()
+    model = evidence(len(facts.entities), len(facts.relations))
+    forecaster = Forecaster(model, facts, calibration=Calibration("table"))
+    reads: list[int] = []
+    read = Reader.read
+
+    def counted(self: Reader, queries: Queries, *others: Any) -> Candidates:
+        reads.append(len(queries))
+        return read(self, queries, *others)
+
+    monkeypatch.setattr(Reader, "read", counted)
+    name, relation = facts.entities[int(facts.subject[-1])], facts.relations[0]
+    answers = forecaster.predict(name, relation, top=5, explain=True)
+    assert reads == [1]
+    assert forecaster.explain(name, relation, answers[0].entity) == answers[0].reasons
+    assert reads == [1], "asked again about the same entity, before anything has arrived"
+    forecaster.observe([(name, relation, "Somebody new", facts.calendar.label(facts.steps))])
+    forecaster.predict(name, relation, top=5, explain=True)
+    assert reads == [1, 1]
