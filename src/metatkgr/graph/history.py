@@ -124,6 +124,8 @@ class History:
         Returns:
             Where the walks are now; the counts of walks that meet are added.
         """
+        if not start.entity.numel():
+            return start
         pairs = self.index.pairs
         along, now = some_rows(start.query, relation, time)
         ranges = pairs.of_slot(start.entity, along)

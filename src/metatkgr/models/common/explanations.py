@@ -196,6 +196,8 @@ def _walks(asked: _Asked, fillers: _Latest) -> _Explanations:
     """
     first = asked.latest(asked.entity, asked.relation)
     queries, relations = len(asked.time), asked.history.relations
+    if not first.links.row.numel() or not fillers.links.row.numel():
+        return [[] for _ in range(queries)]
     # The fewer there are of the one, the more of the other can be looked at.
     few = math.isqrt(_PAIRS)
     room = (_PAIRS // fillers.count.clamp(min=1)).clamp(min=few)

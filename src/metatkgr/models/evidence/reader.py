@@ -231,6 +231,8 @@ class Reader:
 
         Walkers whose end is not known are taken to end where the slot's facts are.
         """
+        if not cell.numel():
+            return Listing(cell, (link, cell.float()))
         _, relation, time = query
         row = cell // self.entities
         shares = Listing(reached.row * self.entities + reached.entity, (reached.far,))

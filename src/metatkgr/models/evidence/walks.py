@@ -82,8 +82,10 @@ def peer_walks(
         partners: which family of walks.
     """
     entity, relation, time = query
-    if not len(wanted):
-        return torch.zeros(0, device=time.device), torch.zeros(0, device=time.device)
+    shares = torch.zeros(2, len(wanted), dtype=torch.float64, device=time.device)
+    if not wanted.numel() or not own.row.numel():
+        peers, peers_timed = shares.float()
+        return peers, peers_timed
     half = index.relations // 2
 
     def back(along: Tensor) -> Tensor:
@@ -97,7 +99,6 @@ def peer_walks(
     weight = weight[second.row] * second.shares(len(own.row))
     apart = _apart(own.kept(second.row), second)
     follow = back(second.relation) if partners else relation[row]
-    shares = torch.zeros(2, len(wanted), dtype=torch.float64, device=time.device)
     room = torch.full_like(row, branches)
     for rows in blocks_by_size(room, _LARGEST_EXPANSION):
         now = time[row[rows]]
