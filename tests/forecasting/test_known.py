@@ -19,7 +19,7 @@ from metatkgr.forecasting.incoming import far_ahead
 from metatkgr.forecasting.names import GrowingVocabulary, near_name
 from metatkgr.models import create
 
-GUESS = Calibration("table")
+GUESS = Calibration()
 ROWS = [
     ("Ana Beck", "plays for", "FC Ost", "2018-03-05"),
     ("Bo Lind", "plays for", "FC Ost", "2018-03-05"),

@@ -15,7 +15,7 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.live import Snapshot
 
-GUESS = Calibration("table")
+GUESS = Calibration()
 Row = tuple[str, str, str, str]
 FIRST: list[Row] = [
     ("Ana", "plays for", "FC Ost", "2018-03-05"),

@@ -160,7 +160,7 @@ def test_a_forecast_reads_once_for_its_answers_and_their_reasons(
 ) -> None:
     facts = world()
     model = evidence(len(facts.entities), len(facts.relations))
-    forecaster = Forecaster(model, facts, calibration=Calibration("table"))
+    forecaster = Forecaster(model, facts, calibration=GUESS)
     reads: list[int] = []
     read = Reader.read
 
