@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary, proxy
 
 import torch
 from torch import Tensor
@@ -67,6 +69,8 @@ _FITS = 0.1
 """Share of a slot's fillers with whom a fitting candidate has a role in common, at least."""
 _LEAST = 0.5
 """Added to counts before their logarithm is taken."""
+_MOST_KEPT = 1024
+"""Slots whose latest facts are kept, while nothing new is known."""
 _FAR = 8.0
 """Beyond this, distances of scores are told by their logarithms alone."""
 
@@ -109,10 +113,12 @@ class Standing:
         link = _steps(links, entity, history.entities)
         contact = _steps(history.last_contacts(queries), entity, history.entities)
         seen = (index.first_step_of(entity) < now) | (contact >= 0)
-        latest = _LatestFacts(index, relation, time)
+        room = int(time.max()) + 1 if size else 1
+        slots, member = torch.unique(relation * room + time, return_inverse=True)
+        latest = _LatestFacts.of(index, slots // room, slots % room)
         # Of those that score alike all are looked at or none: their numbers must not show.
         near = value > value[:, min(_NEAR, value.shape[1]) - 1 :][:, :1]
-        overlap = latest.overlap(entity, time, seen & (used == 0) & near)
+        overlap = latest.overlap(member, entity, time, seen & (used == 0) & near)
         kind = torch.full_like(entity, OTHER)
         kind[overlap >= _FITS] = FITTING
         kind[used > 0] = FILLER
@@ -145,7 +151,7 @@ class Standing:
                     column.float().unsqueeze(1).expand(-1, len(KINDS))
                     for column in _about(links, time, whole)
                 ),
-                latest.shares(),
+                latest.shares[member],
                 order.first_rank.float(),
                 order.first_distance.float(),
             ],
@@ -298,24 +304,34 @@ class _Order:
 
 
 class _LatestFacts:
-    """The latest facts of the slots of queries: who fills them, and how.
+    """The latest facts of S distinct slots: who fills them, and how.
 
     Args:
         index: what is public.
-        relation: (Q,) directed.
-        time: (Q,) only facts before it are looked at.
+        relation: (S,) directed.
+        time: (S,) only facts before it are looked at.
     """
 
     def __init__(self, index: TemporalIndex, relation: Tensor, time: Tensor) -> None:
-        self._index = index
-        slot, self._member = torch.unique(
-            torch.stack([relation, time], 1), dim=0, return_inverse=True
-        )
-        self._relation, self._time = slot.T.contiguous()
-        self._facts = index.slots.recent_facts(self._relation, self._time, _LATEST)
+        self._index = proxy(index)
+        self._relation, self._time = relation, time
+        self._facts = index.slots.recent_facts(relation, time, _LATEST)
 
+    @classmethod
+    def of(cls, index: TemporalIndex, relation: Tensor, time: Tensor) -> _LatestFacts:
+        """The same; of a single slot, what is known of it is kept as long as the index."""
+        if len(relation) != 1:
+            return cls(index, relation, time)
+        kept, slot = _KEPT.setdefault(index, {}), (int(relation), int(time))
+        if slot not in kept:
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
+            kept[slot] = cls(index, relation, time)
+        return kept[slot]
+
+    @cached_property
     def shares(self) -> Tensor:
-        """(Q, 5) logarithms of the shares of the kinds among the latest facts of the slot."""
+        """(S, 5) logarithms of the shares of the kinds among the latest facts of each slot."""
         row, near, filler, step = self._facts
         index, relation = self._index, self._relation[self._facts[0]]
         again = index.pairs.last_step(near * index.relations + relation, filler, step) >= 0
@@ -327,14 +343,27 @@ class _LatestFacts:
         count.index_put_((row, kind), torch.ones(len(row)), accumulate=True)
         count[:, FITTING] = count[:, OTHER]  # who fits was not looked at
         shares = (count + _LEAST) / (count.sum(1, keepdim=True) + _LEAST * len(KINDS))
-        return shares.log()[self._member]
+        return shares.log()
 
-    def overlap(self, entity: Tensor, time: Tensor, asked: Tensor) -> Tensor:
+    @cached_property
+    def _having(self) -> Tensor:
+        """(S, 2R) share of the fillers of each slot that have each role."""
+        index, (row, _, filler, _) = self._index, self._facts
+        cell = torch.unique(row * index.entities + filler)
+        row, filler = cell // index.entities, cell % index.entities
+        who, role = self._roles(filler, self._time[row])
+        having = torch.zeros(len(self._relation), index.relations)
+        having.index_put_((row[who], role), torch.ones(len(who)), accumulate=True)
+        many = torch.bincount(row, minlength=len(self._relation)).clamp(min=1)
+        return having / many.unsqueeze(1)
+
+    def overlap(self, member: Tensor, entity: Tensor, time: Tensor, asked: Tensor) -> Tensor:
         """(Q, M) share of the slot's fillers with whom a candidate has its commonest role.
 
         0 for those who are not asked about.
 
         Args:
+            member: (Q,) which of the slots.
             entity: (Q, M) candidates.
             time: (Q,).
             asked: (Q, M) bool, whose roles matter.
@@ -343,16 +372,8 @@ class _LatestFacts:
         query, place = torch.nonzero(asked, as_tuple=True)
         if not len(query):
             return found
-        index, (row, _, filler, _) = self._index, self._facts
-        cell = torch.unique(row * index.entities + filler)
-        row, filler = cell // index.entities, cell % index.entities
-        who, role = self._roles(filler, self._time[row])
-        having = torch.zeros(len(self._relation), index.relations)
-        having.index_put_((row[who], role), torch.ones(len(who)), accumulate=True)
-        many = torch.bincount(row, minlength=len(self._relation)).clamp(min=1)
-        having = having / many.unsqueeze(1)
         who, role = self._roles(entity[query, place], time[query])
-        share = having[self._member[query[who]], role].double()
+        share = self._having[member[query[who]], role].double()
         best = torch.zeros(len(query), dtype=torch.float64).scatter_reduce(0, who, share, "amax")
         found[query, place] = best
         return found
@@ -362,3 +383,6 @@ class _LatestFacts:
         facts = self._index.last_facts(entity, time, _ROLES)
         cell = torch.unique(facts.row * self._index.relations + facts.relation)
         return cell // self._index.relations, cell % self._index.relations
+
+
+_KEPT: WeakKeyDictionary[TemporalIndex, dict[tuple[int, int], _LatestFacts]] = WeakKeyDictionary()
