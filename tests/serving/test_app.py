@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -22,6 +24,7 @@ from metatkgr.forecasting.explain import Match
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import Limits, ServiceSettings, is_loopback
+from metatkgr.serving.server import Server, listen, url_of
 
 NEW = "Zoltan Newcomer"
 
@@ -432,3 +435,39 @@ def test_an_answer_does_not_wait_for_the_clients_acknowledgement(world: Facts, s
             seconds.append(time.perf_counter() - begin)
         connection.close()
     assert min(seconds[20:]) < 0.03
+
+
+def test_a_request_in_flight_is_answered_when_the_service_is_told_to_stop(
+    world: Facts, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = started(world, store)
+    begun, go_on = threading.Event(), threading.Event()
+    answer = service.answer
+
+    def slowly(questions: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return answer(questions)
+
+    monkeypatch.setattr(service, "answer", slowly)
+    settings = ServiceSettings(port=0)
+    server, socket = Server(create_app(service, settings), settings), listen(settings)
+    thread = threading.Thread(target=server.run, args=([socket],))
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    said: list[int] = []
+
+    def ask() -> None:
+        url = f"{url_of(socket)}/predict"
+        said.append(httpx.post(url, json={"entity": world.entities[0]}, timeout=60).status_code)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert begun.wait(60)
+    server.handle_exit(signal.SIGTERM, None)
+    threading.Timer(0.3, go_on.set).start()
+    asking.join()
+    thread.join()
+    assert said == [200]

@@ -423,3 +423,12 @@ def test_quality_is_told_in_plain_words_with_an_axis(open_page: Open) -> None:
     page.wait_for_selector("#quality-table table", timeout=30_000)
     assert "meta-" not in page.inner_text("#view-quality")
     assert page.locator("#quality-bars .axis").count() == 3
+
+
+def test_the_interface_is_described_without_a_network(open_page: Open) -> None:
+    page = ready(open_page("/docs"))
+    assert "POST /predict" in page.inner_text("#paths")
+    assert "DELETE /facts/{number}" in page.inner_text("#paths")
+    page.click("section:has(h2:text-is('POST /predict')) summary >> nth=0")
+    assert "what_if" in page.inner_text("section:has(h2:text-is('POST /predict')) pre >> nth=0")
+    assert fits(page)

@@ -14,6 +14,7 @@ from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import compare as compare_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
+from metatkgr.cli.evaluate import models as models_command
 from metatkgr.cli.output import visible
 from metatkgr.cli.predict import calibrate as calibrate_command
 from metatkgr.cli.predict import predict as predict_command
@@ -45,6 +46,7 @@ app.command("predict")(predict_command)
 app.command("backtest")(backtest_command)
 app.command("calibrate")(calibrate_command)
 app.command("compare")(compare_command)
+app.command("models")(models_command)
 app.command("tune")(tune_command)
 app.command("reproduce")(reproduce_command)
 app.command("serve")(serve_command)

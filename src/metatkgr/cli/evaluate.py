@@ -21,7 +21,7 @@ from metatkgr.cli.output import (
     short,
 )
 
-__all__ = ["compare", "evaluate"]
+__all__ = ["compare", "evaluate", "models"]
 
 
 @reads_data
@@ -256,11 +256,15 @@ def compare(
         list[str],
         typer.Argument(
             metavar="RUN_OR_MODEL",
-            help="Folders of runs; the first is compared with the others. After it also names of "
-            "models that need no training (recurrency, paths), which answer the same queries.",
+            help="Folders of runs, or names of models that need no training (recurrency, paths), "
+            "which answer the same queries; the first is compared with the others.",
             show_default=False,
         ),
     ],
+    data: Annotated[
+        str | None,
+        typer.Option(help="What models are compared on where no run comes first: as DATA."),
+    ] = None,
     split: Annotated[str, typer.Option(help="Whose new entities.")] = "meta-test",
     filter_: Annotated[
         str,
@@ -276,14 +280,18 @@ def compare(
     """Evaluate runs on the same queries and compare the first with each other one.
 
     The difference in MRR is paired: an interval by bootstrap over entities, each with all of its
-    queries. An interval that holds 0 shows no difference.
+    queries, and a p-value by drawing the sign of each entity's gain anew.
 
-    Example: `metatkgr compare runs/metatkgr runs/transe recurrency`
+    Examples:
+
+    `metatkgr compare runs/metatkgr runs/transe recurrency`
+
+    `metatkgr compare recurrency paths --data world`
     """
     from metatkgr.errors import SettingsError
     from metatkgr.evaluation.evaluator import evaluate
     from metatkgr.evaluation.filters import FILTERS
-    from metatkgr.evaluation.statistics import paired_difference
+    from metatkgr.evaluation.statistics import paired_difference, paired_p_value
     from metatkgr.models import available
     from metatkgr.training.opening import open_model
 
@@ -293,7 +301,11 @@ def compare(
     rows, results = [], []
     first: Any = None
     for source in sources:
-        if first is not None and source in available():
+        if first is None and source in available():
+            if data is None:
+                raise SettingsError(f"{source} is a model: say on what, with --data DATA")
+            opened = open_model(data, model=source, device=device)
+        elif source in available():
             opened = open_model(first[2].facts, model=source, device=device, **first[2].protocol)
         else:
             opened = open_model(source, device=device)
@@ -311,43 +323,68 @@ def compare(
                 "shots, visibility, queries, seed of the shots where they are drawn)"
             )
         summary = evaluation.summary(filter_)
-        difference = None
+        difference, p = None, None
         if evaluation is not first[1]:
             ranks = (first[1].ranks[filter_], evaluation.ranks[filter_])
             difference = paired_difference(*ranks, evaluation.entity)
+            p = paired_p_value(*ranks, evaluation.entity)
         low, high = summary.mrr_ci95 or (0.0, 0.0)
         rows.append(
             [
-                source,
-                opened.model.name,
-                short(summary.mrr or 0.0, 4),
-                f"{short(low)}-{short(high)}",
-                *(short(hit or 0.0, 4) for hit in summary.hits.values()),
-                "" if difference is None else f"{difference[0]:+.3f}",
-                "" if difference is None else f"{difference[1]:+.3f} to {difference[2]:+.3f}",
+                _in_short(source),
+                f"{short(summary.mrr or 0.0)} {short(low)}-{short(high)}",
+                *(short(hit or 0.0) for hit in summary.hits.values()),
+                "" if difference is None else _difference(*difference),
+                "" if p is None else ("<.001" if p < 0.001 else short(p)),
             ]
         )
         results.append(
             {"run": source, "model": opened.model.name, "seed": opened.seed}
             | summary.to_json()
-            | {"first_minus_this": None if difference is None else list(difference)}
+            | {"first_minus_this": None if difference is None else list(difference), "p_value": p}
         )
     title = (
         f"{first[0][0]}: {first[0][1]}-shot, {split}, visibility {first[0][2]}, filter {filter_}"
     )
-    columns = [
-        "run",
-        "model",
-        "MRR",
-        "95 % int.",
-        "H@1",
-        "H@3",
-        "H@10",
-        "first - this",
-        "95 % int.",
-    ]
+    columns = ["run or model", "MRR 95 %", "H@1", "H@3", "H@10", "first - this 95 %", "p"]
     console.print(plain_table(title, columns, rows))
     emit_json(json_out, results)
+
+
+def _in_short(source: str, most: int = 14) -> str:
+    """The last part of a path, so that a table fits 80 columns."""
+    name = source.rstrip("/").rpartition("/")[2]
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def _difference(middle: float, low: float, high: float) -> str:
+    shown = [f"{value:+.3f}".replace("0.", ".") for value in (middle, low, high)]
+    return f"{shown[0]} {shown[1]} to {shown[2]}"
+
+
+def models(json_out: options.JsonOut = None) -> None:
+    """List the models that can be named, those of installed packages too.
+
+    Example: `metatkgr models`
+    """
+    from metatkgr.models import DEFAULT_MODEL, available
+    from metatkgr.models.trainable import TrainableModel
+
+    rows = [
+        {
+            "model": name,
+            "trained": issubclass(kind, TrainableModel),
+            "default": name == DEFAULT_MODEL,
+            "about": (kind.__doc__ or "").strip().partition("\n")[0],
+        }
+        for name, kind in available().items()
+    ]
+    console = console_for(json_out)
+    for row in rows:
+        how = "train it first" if row["trained"] else "needs no training"
+        usual = ", the default" if row["default"] else ""
+        console.print(f"{row['model']:12} {row['about']} ({how}{usual})", soft_wrap=True)
+    emit_json(json_out, rows)
 
 
 def _tell(update: Callable[[int, int], object], total: int, done: int) -> None:

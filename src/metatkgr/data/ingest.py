@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import time
@@ -119,7 +120,9 @@ def ingest(
         raise DataError(f"{out} exists: choose another folder, or remove it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        # Made as any folder is, not by tempfile: who may read it is for the umask to say.
+        unfinished = out.parent / f".{out.name}-{secrets.token_hex(6)}"
+        unfinished.mkdir()
         try:
             with _working(unfinished, rows) as (work, engine):
                 found = scan(files, options, rows)
@@ -128,7 +131,6 @@ def ingest(
                 calendar = Calendar(found.unit, reading.origin, max(reading.stride, 1))
                 empty = Manifest.empty(reading.name, calendar)
                 after, _ = Growth(unfinished, empty, reading).write()
-            unfinished.chmod(0o755)
             os.rename(unfinished, out)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)

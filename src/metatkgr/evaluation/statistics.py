@@ -9,7 +9,14 @@ import numpy.typing as npt
 
 from metatkgr.data.facts import IntArray
 
-__all__ = ["HITS", "Summary", "bootstrap_interval", "paired_difference", "summarise"]
+__all__ = [
+    "HITS",
+    "Summary",
+    "bootstrap_interval",
+    "paired_difference",
+    "paired_p_value",
+    "summarise",
+]
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
@@ -132,3 +139,28 @@ def paired_difference(
     size: FloatArray = np.bincount(group).astype(np.float64)
     low, high = bootstrap_interval(total, size, resamples=resamples, seed=seed)
     return float(gain.mean()), low, high
+
+
+def paired_p_value(
+    one: FloatArray, other: FloatArray, entity: IntArray, *, draws: int = 10_000, seed: int = 0
+) -> float:
+    """How likely a difference in MRR at least as large is if the two rankings are equally good.
+
+    Under that, the gain of each entity could as well have the other sign: signs are drawn anew, for
+    all queries of an entity together, and the share of draws that reach the difference is counted
+    (with the difference itself, so that it is never 0).
+
+    Args:
+        one, other, entity: as in :func:`paired_difference`.
+        draws: of the signs.
+        seed: of the draws.
+    """
+    _, group = np.unique(entity, return_inverse=True)
+    total = np.bincount(group, weights=1.0 / one - 1.0 / other)
+    rng = np.random.default_rng(seed)
+    reached = 0
+    size = max(1, (1 << 22) // max(1, len(total)))
+    for begin in range(0, draws, size):
+        signs = rng.integers(0, 2, (min(size, draws - begin), len(total)), np.int8) * 2.0 - 1.0
+        reached += int((np.abs(signs @ total) >= abs(total.sum()) - 1e-12).sum())
+    return (reached + 1) / (draws + 1)

@@ -36,6 +36,8 @@ _KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_AT = {"index.html": "/", "docs.html": "/docs"}
+"""Files of the page that have a path of their own."""
 _SAID = {
     400: "What was sent is of the right form, but this graph cannot take it.",
     401: "The token is missing or wrong.",
@@ -227,7 +229,7 @@ def _add_page(app: FastAPI) -> None:
     for file in folder.iterdir():
         suffix = "." + file.name.rpartition(".")[2]
         if suffix in _KINDS:
-            path = "/" if file.name == "index.html" else f"/page/{file.name}"
+            path = _AT.get(file.name, f"/page/{file.name}")
             _add_file(app, path, file.read_bytes(), _KINDS[suffix])
 
 

@@ -29,7 +29,7 @@ __all__ = ["LimitsMiddleware"]
 _LOG = logging.getLogger(__name__)
 _SMALL_BODY = 1 << 16
 """Bytes that every body may have, however full the room for bodies is."""
-_OPEN = frozenset({"/", "/health", "/health/live", "/favicon.ico"})
+_OPEN = frozenset({"/", "/docs", "/health", "/health/live", "/favicon.ico"})
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
