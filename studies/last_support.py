@@ -32,7 +32,8 @@ __all__ = ["last_support", "main"]
 def last_support(facts: Facts, shots: int, visibility: str = "entity-split") -> Tasks:
     """Tasks whose queries are the K-th facts of meta-test entities, with supports of K - 1.
 
-    Everybody's K-th facts are public once their time has passed, as they are for K-shot tasks.
+    Everybody's K-th facts are public once their time has passed, as they are for K-shot tasks. What
+    is among the first K - 1 facts of its other end is no query: that support has told it.
 
     Args:
         facts: the whole graph.
@@ -47,7 +48,8 @@ def last_support(facts: Facts, shots: int, visibility: str = "entity-split") -> 
     last = np.full(len(facts.entities), -1)
     np.maximum.at(last, earlier.supports.entity, earlier.supports.time)
     itself = (new.entity == new.other) & (new.relation >= len(facts.relations))
-    rows = np.flatnonzero((new.ordinal == shots - 1) & ~itself)
+    told = new.in_support(shots - 1)[new.fact]
+    rows = np.flatnonzero((new.ordinal == shots - 1) & ~itself & ~told)
     questions, answers = distinct_queries(
         facts, new.entity[rows], new.relation[rows], new.other[rows], new.fact[rows], last
     )

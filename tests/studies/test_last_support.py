@@ -34,6 +34,19 @@ def test_the_queries_are_the_last_support_facts_and_nothing_later() -> None:
         last_support(facts, 1)
 
 
+def test_what_the_support_of_the_other_end_tells_is_not_asked() -> None:
+    """C and B emerge together: C's third fact is B's first, which B's support has told."""
+    old = [(f"x{step % 5}", "knows", f"x{(step + 1) % 5}", step) for step in range(80)]
+    new = [
+        *(("A", "knows", "x0", 90), ("A", "knows", "x1", 91), ("A", "knows", "x2", 92)),
+        *(("C", "knows", "x0", 93), ("C", "knows", "x1", 94), ("C", "knows", "B", 99)),
+    ]
+    facts = mt.read_facts([*old, *new])
+    tasks = last_support(facts, 3)
+    asked = [facts.describe(fact)[:3] for fact in tasks.answers.fact.tolist()]
+    assert asked == [("A", "knows", "x2")]
+
+
 def test_the_table_of_a_run(tmp_path: Path) -> None:
     facts = simulate(facts=2000, seed=3)
     model = mt.Estimator("metatkgr", preset="adapted", shots=3, test_shots=2, device="cpu", **TINY)
