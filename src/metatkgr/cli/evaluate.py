@@ -23,6 +23,8 @@ from metatkgr.cli.output import (
 
 __all__ = ["compare", "evaluate", "models"]
 
+_IN_A_ROUND = "looked at outside a registered round (reproduce --claim)"
+
 
 @reads_data
 def evaluate(
@@ -144,7 +146,7 @@ def evaluate(
             opened = open_extrapolation(data, split=cut, history=history, **words)
         loaded = time.perf_counter() - begin
         tasks = Extrapolation.build(opened.facts, split=cut, part=split or "test", history=history)
-    refuse_test_graph(opened.facts.name, "looked at outside a registered round (reproduce --claim)")
+    refuse_test_graph(opened.facts.name, _IN_A_ROUND)
     with growing_bar(f"{opened.model.name}, {opened.facts.name}") as update:
         result = evaluation_report(
             opened.model,
@@ -288,6 +290,7 @@ def compare(
 
     `metatkgr compare recurrency paths --data world`
     """
+    from metatkgr.data.sources import refuse_test_graph
     from metatkgr.errors import SettingsError
     from metatkgr.evaluation.evaluator import evaluate
     from metatkgr.evaluation.filters import FILTERS
@@ -309,6 +312,7 @@ def compare(
             opened = open_model(first[2].facts, model=source, device=device, **first[2].protocol)
         else:
             opened = open_model(source, device=device)
+        refuse_test_graph(opened.facts.name, _IN_A_ROUND)
         tasks = opened.tasks(split)
         total = len(tasks.questions)
         with growing_bar(source) as update:

@@ -101,11 +101,13 @@ def _digest(row: Row, datasets: Sequence[str]) -> str:
 
 def is_guarded(cell: Cell) -> bool:
     """Whether its meta-test is shown to registered cells only."""
-    return cell.dataset.upper() in DATASETS or _is_test_graph(cell)
+    return _name(cell) in (*DATASETS, *TEST_GRAPHS)
 
 
-def _is_test_graph(cell: Cell) -> bool:
-    return Path(cell.dataset).stem in TEST_GRAPHS
+def _name(cell: Cell) -> str:
+    """Of its facts, be it of the catalogue or a file."""
+    stem = Path(cell.dataset).stem
+    return stem.upper() if stem.upper() in DATASETS else stem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,10 +184,6 @@ class Round:
             raise DataError(f"{path} is not a registered round: {error!r}") from None
 
 
-def _name(cell: Cell) -> str:
-    return cell.dataset.upper() if cell.dataset.upper() in DATASETS else Path(cell.dataset).stem
-
-
 def read_rounds(folder: Path) -> list[Round]:
     """The package's round, and those of a folder."""
     return [Round.read(path) for path in (STANDING, *sorted((folder / "rounds").glob("*.json")))]
@@ -224,7 +222,7 @@ def refuse_unregistered(folder: Path, cells: Iterable[Cell]) -> None:
                 f"{cell.name} would be shown meta-test, and is not registered: {reason}. State "
                 "what you expect before you look: --claim 'TEXT' (with --list, nothing is run yet)"
             )
-        if _is_test_graph(cell) and (known.name, cell.name) in seen:
+        if _name(cell) in TEST_GRAPHS and (known.name, cell.name) in seen:
             raise SettingsError(
                 f"{cell.name} was shown its test graph in the round {known.name!r} already"
             )
