@@ -23,7 +23,7 @@ _RELATIONS, _FEWEST, _MOST = 48, 60, 340
 def weighing(work: Workload) -> list[Measurement]:
     """One step of learning the weights of evidence, against one that computes padding too."""
     generator = torch.Generator().manual_seed(0)
-    settings = EvidenceSettings(hidden=4) if work.quick else EvidenceSettings()
+    settings = EvidenceSettings(hidden=4, start="none") if work.quick else EvidenceSettings()
     weights = initial_weights(settings, _RELATIONS, generator)
     weights["outer"].normal_(generator=generator)
     ranker = Ranker(weights)

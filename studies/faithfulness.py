@@ -101,7 +101,7 @@ def falls_of_model(model: Model[Any], facts: Facts, rows: Iterable[int], rank: i
 
     def make(some: Facts) -> Forecaster:
         # A forecaster takes its model over.
-        return Forecaster.of(deepcopy(model), some, calibration=Calibration())
+        return Forecaster.of(some, deepcopy(model), calibration=Calibration())
 
     def log_probability(forecaster: Forecaster, query: Query, forecast: Forecast) -> float:
         find = facts.entities.id

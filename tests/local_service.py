@@ -28,7 +28,7 @@ from metatkgr.serving.service import Service
 
 def started(facts: Facts, where: str | Path, **how: float) -> Service:
     """A service of the rule 'paths' that has read its store."""
-    service = Service(Forecaster.of("paths", facts), FactStore(where), model="paths", **how)
+    service = Service(Forecaster.of(facts, "paths"), FactStore(where), model="paths", **how)
     service.start()
     return service
 

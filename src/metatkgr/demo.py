@@ -13,7 +13,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.forecasting.explain import FactView, Forecasts
 from metatkgr.forecasting.forecaster import Forecaster
-from metatkgr.models import available, create
+from metatkgr.models import create
 from metatkgr.models.base import Model
 from metatkgr.models.common.listed import best_of
 from metatkgr.models.trainable import TrainableModel
@@ -21,7 +21,7 @@ from metatkgr.training.estimator import Estimator
 
 __all__ = ["MODELS", "NEWCOMER", "SETTINGS", "Story", "Teller", "newcomer_of", "story_of", "tell"]
 
-MODELS = ("recurrency", "paths", "metatkgr", "oracle")
+MODELS = ("recurrency", "paths", "metatkgr", "evidence", "oracle")
 """The rows of the demo's table; the oracle is the upper bound."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "metatkgr": {"dimension": 64, "sampler": "recent", "budget": 8, "epochs": 6}
@@ -61,7 +61,7 @@ def tell(
     seed: int = 0,
     progress: Callable[[dict[str, Any]], object] | None = None,
 ) -> dict[str, Teller]:
-    """Train each model that has weights, and evaluate all on the meta-test tasks of a world.
+    """Train each model that has to be, and evaluate all on the meta-test tasks of a world.
 
     Args:
         facts: the world.
@@ -73,14 +73,14 @@ def tell(
     tasks = Tasks.build(facts, shots=shots)
     tellers = {}
     for name in models:
-        model: Model[Any]
-        if issubclass(available()[name], TrainableModel):
+        model = create(name)
+        if isinstance(model, TrainableModel) and model.pretrained:
+            model.load_pretrained(facts)
+        elif isinstance(model, TrainableModel):
             settings = SETTINGS.get(name, {})
             # Without a GPU's start-up the small model is done sooner.
             learner = Estimator(name, shots=shots, seed=seed, device="cpu", **settings)
             model = learner.fit(facts, progress=progress).model_
-        else:
-            model = create(name)
         tellers[name] = Teller(model, evaluate(model, tasks))
     return tellers
 
@@ -136,7 +136,7 @@ def newcomer_of(facts: Facts, story: Story, top: int = 3) -> tuple[list[FactView
     Returns:
         What was observed, and the likeliest next facts with their reasons.
     """
-    forecaster = Forecaster.of("paths", facts)
+    forecaster = Forecaster.of(facts)
     last, count = facts.steps - 1, len(story.support)
     for number, (subject, relation, other, _) in enumerate(story.support, 1):
         ends = (NEWCOMER if end == story.entity else end for end in (subject, other))

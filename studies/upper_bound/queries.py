@@ -20,7 +20,7 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.models.evidence.model import EvidenceModel
-from metatkgr.models.evidence.reader import Candidates, relation_co_occurrence
+from metatkgr.models.evidence.reader import Candidates
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.training.loop import train
 
@@ -125,7 +125,6 @@ def read_evidence(
     else:
         relations = len(tasks.facts.relations)
         model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
-        model.evidence.transfer.copy_(relation_co_occurrence(problem.known))
     reader = model.prepare(tasks.visible).adapt(tasks.supports).reader_
     true = true_answers(tasks.facts, novel.queries, "static").to(device)
     seen_since = _first_seen(tasks, device)

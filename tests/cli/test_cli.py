@@ -90,7 +90,7 @@ def test_evaluate_writes_json_to_a_file_and_a_table_to_stdout(run: Run, tmp_path
     shown = run("evaluate", "world:3000", "--json", target, "--details")
     assert shown.code == 0
     result = json.loads(target.read_text())
-    assert result["model"] == "paths"
+    assert result["model"] == "evidence"
     assert "static, all" in shown.out
     whole = result["metrics"]["static"]["all"]
     relations = result["per_relation"]["static"]
@@ -139,6 +139,7 @@ def test_the_demo_shows_metatkgr_between_the_rules_and_the_oracle(run: Run) -> N
     models = json.loads(shown.out)["models"]
     mrr = {name: m["metrics"]["static"]["all"]["mrr"] for name, m in models.items()}
     assert mrr["recurrency"] < mrr["paths"] < mrr["metatkgr"] < mrr["oracle"]
+    assert mrr["paths"] < mrr["evidence"] < mrr["oracle"]
     assert time.process_time() - begin < 90
 
 
@@ -149,7 +150,7 @@ def test_demo_ranks_the_oracle_above_the_rules_and_tells_a_forecast(run: Run) ->
     mrr = {name: m["metrics"]["static"]["all"]["mrr"] for name, m in result["models"].items()}
     assert mrr["oracle"] > mrr["paths"]
     assert mrr["oracle"] > mrr["recurrency"]
-    assert list(mrr) == ["recurrency", "paths", "metatkgr", "oracle"]
+    assert list(mrr) == ["recurrency", "paths", "metatkgr", "evidence", "oracle"]
     assert mrr["metatkgr"] < mrr["oracle"]
     assert training_lines(shown.err) >= 1
     forecast = result["forecast"]
@@ -164,7 +165,7 @@ def test_data_list_tells_where_each_dataset_is(
     monkeypatch.setenv("METATKGR_DATA", str(tmp_path))
     monkeypatch.setenv("METATKGR_CACHE", str(tmp_path))
     rows = json.loads(run("data", "list", "--json", "-").out)
-    assert [row["name"] for row in rows][:5] == ["YAGO", "WIKI", "ICEWS18", "world", "world:trade"]
+    assert [row["name"] for row in rows][:5] == ["YAGO", "WIKI", "ICEWS18", "ICEWS14", "world"]
     assert all(row["folder"] is None for row in rows)
     assert "metatkgr data fetch YAGO" in run("data", "list").out
 

@@ -23,7 +23,7 @@ from metatkgr.data.catalog.fetch import Fetcher
 from metatkgr.errors import DataError, UnknownNameError
 
 GITHUB = "https://raw.githubusercontent.com"
-NAMES = ("YAGO", "WIKI", "ICEWS18")
+NAMES = ("YAGO", "WIKI", "ICEWS18", "ICEWS14")
 
 
 @pytest.fixture
@@ -381,13 +381,20 @@ def serve_published(server: LocalServer, name: str, data: Path) -> None:
         commits["rows"] = "c497e16b93cceec14c222f81d0dff75aa4169beb"
         commits["names"] = "3b270d8eede1fb747f732c654a1e7c01104684af"
     home = "/INK-USC/RE-Net"
+    if name == "ICEWS14":
+        home = "/nec-research/TKG-Forecasting-Evaluation"
+        commits = dict.fromkeys(commits, "7ccd9328b100c0c10a119a4897aa60602945c8d6")
     for split in ("train", "valid", "test"):
         path = f"{home}/{commits['rows']}/data/{name}/{split}.txt"
         server.files[path] = source_rows(data / name, split, padded=name == "ICEWS18")
     for kind in ("entity", "relation"):
         path = f"{home}/{commits['names']}/data/{name}/{kind}2id.txt"
         server.files[path] = (data / name / f"{kind}2id.txt").read_bytes()
-    if name != "YAGO":
+    if name == "ICEWS14":
+        for path, rows in server.files.items():
+            if path.endswith(("train.txt", "valid.txt", "test.txt")):
+                server.files[path] = rows.replace(b"\t0\n", b"\t-1\n")
+    if name in ("WIKI", "ICEWS18"):
         # The large train files are taken from the other homes, to exercise these conversions.
         train = server.files.pop(f"{home}/{commits['rows']}/data/{name}/train.txt")
     if name == "ICEWS18":
@@ -437,6 +444,7 @@ def test_the_whole_chain_from_the_public_home_gives_the_published_dataset(
         ("yago", 201_089, 10_623, 10, "1830", "2018"),
         ("Wiki", 662_282, 12_554, 24, "1786", "2017"),
         ("ICEWS18", 468_558, 23_033, 256, "2018-01-01", "2018-10-31"),
+        ("ICEWS14", 90_730, 7_128, 230, "2014-01-01", "2014-12-31"),
     ],
 )
 def test_a_published_dataset_loads_with_names_and_dates(

@@ -31,7 +31,7 @@ def test_facts_go_out_and_come_back(library: str) -> None:
     back = mt.read_facts(frame, unit="week")
     assert [back.describe(row) for row in range(50)] == [facts.describe(row) for row in range(50)]
     assert len(back) == len(facts)
-    observer = mt.Forecaster.of("paths", facts.select(np.arange(1500)), calibration=Calibration())
+    observer = mt.Forecaster.of(facts.select(np.arange(1500)), "paths", calibration=Calibration())
     assert observer.observe(frame).accepted == 500
     assert observer.observe(frame).accepted == 0
     assert len(observer.facts) == len(facts)
@@ -41,7 +41,7 @@ def test_facts_go_out_and_come_back(library: str) -> None:
 def test_forecasts_become_frames(library: str) -> None:
     pytest.importorskip(library)
     facts = mt.load("world:2000")
-    forecaster = mt.Forecaster.of("paths", facts, calibration=Calibration())
+    forecaster = mt.Forecaster.of(facts, "paths", calibration=Calibration())
     found = forecaster.predict(facts.entities[0], facts.relations[0], top=5, explain=True)
     frame = getattr(found, f"to_{library}")()
     assert list(frame["rank"]) == [1, 2, 3, 4, 5]
@@ -161,7 +161,7 @@ def test_whatever_holds_facts_in_memory_is_read_and_observed() -> None:
         assert described(mt.read_facts(source)) == wanted, name
     begin = [*ROWS, {"subject": "A", "relation": "knows", "object": "B", "time": "2017-12-31"}]
     for name, source in sources().items():
-        forecaster = mt.Forecaster.of("paths", mt.read_facts(begin), calibration=Calibration())
+        forecaster = mt.Forecaster.of(mt.read_facts(begin), "paths", calibration=Calibration())
         observed = forecaster.observe(source)
         assert (observed.accepted, observed.duplicates) == (0, 2 if "pair" in name else 3), name
 

@@ -176,7 +176,7 @@ def test_other_models_say_how_they_are_trained_by_several(run: Run, tmp_path: Pa
 
 def test_a_node_that_sees_other_facts_is_told(tmp_path: Path) -> None:
     facts = mt.simulate(facts=2000)
-    calibration = mt.Forecaster.of("recurrency", facts).calibration
+    calibration = mt.Forecaster.of(facts, "recurrency").calibration
     opening = Opening("world:2000:2", "recurrency")
     size = (len(facts), len(facts.entities), int(facts.time[-1]))
     with pytest.raises(DataError, match="all nodes must share it"):

@@ -38,7 +38,7 @@ class SmallService:
     store: str
 
     def __call__(self, worker: int, *, again: bool) -> tuple[Service, None]:
-        forecaster = Forecaster.of("paths", small_world())
+        forecaster = Forecaster.of(small_world(), "paths")
         _ = forecaster.calibration
         return Service(forecaster, FactStore(self.store, make=not again), model="paths"), None
 

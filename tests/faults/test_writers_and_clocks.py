@@ -142,11 +142,11 @@ def test_an_evaluation_out_of_memory_goes_on_in_smaller_chunks(
 def test_forecasts_out_of_memory_come_in_smaller_chunks(caplog: pytest.LogCaptureFixture) -> None:
     facts = simulate(facts=3000, seed=1)
     entity, relation = facts.entities[0], facts.relations[0]
-    plain = Forecaster.of("paths", facts).predict(entity, relation, within=20)
+    plain = Forecaster.of(facts, "paths").predict(entity, relation, within=20)
     model = create("paths")
     Cramped(model, 3)
     with caplog.at_level(logging.WARNING):
-        found = Forecaster.of(model, facts).predict(entity, relation, within=20)
+        found = Forecaster.of(facts, model).predict(entity, relation, within=20)
     assert found == plain
     assert "out of memory" in caplog.text
 

@@ -24,14 +24,14 @@ def world() -> Facts:
 
 @pytest.fixture(scope="module")
 def replayed(world: Facts) -> Backtest:
-    return backtest(Forecaster.of("recurrency", world), world.steps - 8, questions=60)
+    return backtest(Forecaster.of(world, "recurrency"), world.steps - 8, questions=60)
 
 
 def test_every_answer_is_what_a_forecaster_of_that_day_would_have_said(
     world: Facts, replayed: Backtest
 ) -> None:
     """A literal reference: a forecaster of the facts before the day, told those of the period."""
-    forecaster = Forecaster.of("recurrency", world)
+    forecaster = Forecaster.of(world, "recurrency")
     began = forecaster.at(world.steps - 9)
     for row in replayed.rows[::9]:
         past = began.anew(began.facts)
@@ -49,9 +49,9 @@ def test_every_answer_is_what_a_forecaster_of_that_day_would_have_said(
 
 def test_what_happens_after_the_period_changes_nothing(world: Facts, replayed: Backtest) -> None:
     middle = world.steps - 5
-    short = backtest(Forecaster.of("recurrency", world), world.steps - 8, middle, questions=200)
+    short = backtest(Forecaster.of(world, "recurrency"), world.steps - 8, middle, questions=200)
     until = world.select(world.time <= middle)
-    alone = backtest(Forecaster.of("recurrency", until), world.steps - 8, questions=200)
+    alone = backtest(Forecaster.of(until, "recurrency"), world.steps - 8, questions=200)
     assert short.rows == alone.rows
     assert len(short.rows) > 50
     assert replayed.facts > short.facts
@@ -62,7 +62,7 @@ def test_what_nobody_had_heard_of_is_counted_and_not_asked(world: Facts) -> None
     rows.append((*rows[-1][:1], "a new relation", *rows[-1][2:]))
     rows.append(("Nobody Yet", *rows[-2][1:]))
     facts = mt.read_facts(rows)
-    done = backtest(Forecaster.of("recurrency", facts), facts.steps - 1, questions=10_000)
+    done = backtest(Forecaster.of(facts, "recurrency"), facts.steps - 1, questions=10_000)
     assert done.unaskable >= 3
     assert "Nobody Yet" not in {row.entity for row in done.rows}
     assert len(done.rows) + done.unaskable == 2 * done.facts
@@ -86,7 +86,7 @@ def test_the_numbers_are_those_of_the_rows(replayed: Backtest) -> None:
 
 
 def test_a_period_without_facts_is_told(world: Facts) -> None:
-    forecaster = Forecaster.of("recurrency", world)
+    forecaster = Forecaster.of(world, "recurrency")
     with pytest.raises(DataError, match="nothing happened from"):
         backtest(forecaster, world.steps + 5)
     with pytest.raises(DataError, match="begin later"):

@@ -125,7 +125,7 @@ def test_on_own_events_probabilities_are_right_as_often_as_they_say() -> None:
 
 def test_a_relation_with_eight_objects_gives_them_nearly_all() -> None:
     """Before, those eight had .09 % together."""
-    forecaster = mt.Forecaster.of("paths", firms())
+    forecaster = mt.Forecaster.of(firms(), "paths")
     late = [forecaster.facts.describe(row)[0] for row in range(len(firms()) - 40, len(firms()))]
     for firm in [name for name in late if name.startswith("firm")][:5]:
         found = forecaster.predict(firm, "opens office in", top=8)
@@ -141,7 +141,7 @@ def test_a_relation_with_eight_objects_gives_them_nearly_all() -> None:
 
 
 def test_the_ten_best_and_a_row_for_anything_else_are_shown() -> None:
-    forecaster = mt.Forecaster.of("paths", firms(), calibration=Calibration())
+    forecaster = mt.Forecaster.of(firms(), "paths", calibration=Calibration())
     found = forecaster.predict("firm 3", "supplies")
     assert len(found) == 10
     lines = str(found).splitlines()
@@ -175,7 +175,7 @@ def test_late_queries_count_most() -> None:
             who = f"e{(day * 6 + n) // 12}"
             place = int(generator.integers(3)) if day < 330 else 3 + int(generator.integers(3))
             told.append((who, "goes to", f"place {place}", day))
-    found = mt.Forecaster.of("paths", mt.read_facts(told)).predict("e199", "goes to", top=3)
+    found = mt.Forecaster.of(mt.read_facts(told), "paths").predict("e199", "goes to", top=3)
     assert {forecast.entity for forecast in found} == {"place 3", "place 4", "place 5"}
     assert found.other < 0.1
 
@@ -207,7 +207,7 @@ def test_a_graph_without_newcomers_gets_a_guess_that_says_so() -> None:
     calibration = fit_calibration(create("paths"), VisibleFacts.of(facts))
     assert (calibration.queries, calibration.ece, calibration.split) == (0, None, "")
     assert (calibration.traits, calibration.whole) == GUESS
-    found = mt.Forecaster.of("paths", facts).predict("a", "r")
+    found = mt.Forecaster.of(facts, "paths").predict("a", "r")
     assert found[0].entity == "c"
     assert 0 < found[0].probability < 1
     assert found.calibration["queries"] == 0
@@ -252,7 +252,7 @@ def test_a_graph_without_later_entities_has_no_later_error() -> None:
 def test_nearly_nobody_in_the_top_three_has_never_stood_in_the_slot() -> None:
     """In the demo's world; before, these were 26 of 180."""
     facts = mt.load("world:6000")
-    forecaster = mt.Forecaster.of("paths", facts)
+    forecaster = mt.Forecaster.of(facts, "paths")
     tasks = mt.Tasks.build(facts, shots=3, visibility="streaming")
     half, asked, shown, never = len(facts.relations), tasks.questions, 0, 0
     for row in np.random.default_rng(0).choice(len(asked), 60, replace=False).tolist():
@@ -277,7 +277,7 @@ def test_a_club_plays_for_nobody() -> None:
     """What those who do the same never did is no likely next fact."""
     facts = mt.load("world:6000")
     clubs = np.unique(facts.object[facts.relation == facts.relations.id("plays for", "relation")])
-    forecaster = mt.Forecaster.of("paths", facts)
+    forecaster = mt.Forecaster.of(facts, "paths")
     for club in clubs[:6].tolist():
         found = forecaster.predict(facts.entities[club], top=20)
         odd = [f for f in found if (f.relation, f.side) == ("plays for", "object")]

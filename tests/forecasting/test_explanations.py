@@ -20,7 +20,7 @@ QUESTIONS = 60
 
 
 def forecaster_of(model: str, facts: Facts) -> Forecaster:
-    return Forecaster.of(model, facts, calibration=Calibration())
+    return Forecaster.of(facts, model, calibration=Calibration())
 
 
 def standing(forecaster: Forecaster, query: Query, forecast: Forecast) -> float:
@@ -59,7 +59,7 @@ def test_without_its_reasons_a_weighed_forecast_falls_too(
     model, facts = weighed
 
     def make(some: Facts) -> Forecaster:
-        return Forecaster.of(deepcopy(model), some, calibration=Calibration())
+        return Forecaster.of(some, deepcopy(model), calibration=Calibration())
 
     found = falls(make, standing, facts, new_entity_rows(facts, 30), place)
     assert len(found.own) > 20

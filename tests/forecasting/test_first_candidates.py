@@ -13,7 +13,7 @@ import metatkgr as mt
 @pytest.mark.parametrize("model", ["recurrency", "paths", "pagerank"])
 def test_forecasts_of_a_model_that_lists_are_those_of_its_scores_of_all(model: str) -> None:
     facts = mt.load("world:4000:1")
-    listed, dense = (mt.Forecaster.of(model, facts) for _ in range(2))
+    listed, dense = (mt.Forecaster.of(facts, model) for _ in range(2))
     score = dense.model.score
     with patch.object(dense.model, "score", lambda queries: score(queries).dense()):
         for name in ("traits", "whole"):

@@ -38,7 +38,7 @@ ROWS = [
 
 
 def club(model: str = "paths", **arguments: Any) -> Forecaster:
-    return Forecaster.of(model, mt.read_facts(ROWS), calibration=GUESS, **arguments)
+    return Forecaster.of(mt.read_facts(ROWS), model, calibration=GUESS, **arguments)
 
 
 @cache
@@ -96,7 +96,7 @@ def test_the_likeliest_next_facts_over_all_relations() -> None:
 @pytest.mark.parametrize("top", [1, 7, 200])
 def test_next_facts_asked_together_are_those_asked_one_by_one(top: int, within: int | None) -> None:
     facts = world()
-    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    forecaster = Forecaster.of(facts, "paths", calibration=GUESS)
     for number in (int(facts.subject[-1]), int(facts.object[-5]), 3):
         entity = facts.entities[number]
         together = forecaster.predict(entity, at=facts.steps, top=top, within=within)
@@ -129,7 +129,7 @@ def test_a_time_can_be_written_in_many_ways(at: Any) -> None:
 
 def test_in_a_graph_of_numbers_a_time_is_what_the_file_says() -> None:
     facts = mt.read_facts([("a", "r", "b", 2004), ("a", "r", "c", 2005), ("a", "r", "b", 2006)])
-    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    forecaster = Forecaster.of(facts, "paths", calibration=GUESS)
     assert forecaster.predict("a", "r", at=2006).query["at"] == "2006"
     assert forecaster.predict("a", "r", at="2006").query["at"] == "2006"
     text = forecaster.explain("a", "r", "b")[0].text
@@ -257,7 +257,7 @@ def test_a_timeline_is_in_order_of_time_not_of_arrival() -> None:
 def test_within_a_time_is_how_likely_it_is_to_come() -> None:
     """Relation, partner and time together: rows, anything else and nothing at all sum to 1."""
     facts = world()
-    forecaster = Forecaster.of("paths", facts)
+    forecaster = Forecaster.of(facts, "paths")
     entity, relation = facts.entities[int(facts.subject[-1])], facts.relations[0]
     given = forecaster.predict(entity, relation, top=5)
     assert given.comes == 1
@@ -359,7 +359,7 @@ def answers(forecaster: Forecaster) -> list[Any]:
 def test_observing_is_as_good_as_beginning_with_all_facts(
     model: str, first: list[Any], later: list[Any], seed: int
 ) -> None:
-    live = Forecaster.of(model, graph(first), calibration=GUESS)
+    live = Forecaster.of(graph(first), model, calibration=GUESS)
     shuffled = list(later)
     random.Random(seed).shuffle(shuffled)
     answers(live)
@@ -367,8 +367,8 @@ def test_observing_is_as_good_as_beginning_with_all_facts(
         live.observe(told([row]))
     # of facts at one time, arrivals come after the first ones and in the order of their names
     whole = Forecaster.of(
-        model,
         graph(first + sorted(later, key=lambda row: (row[3], row[:3]))),
+        model,
         calibration=GUESS,
     )
     assert sorted(live.facts.entities.names) == sorted(whole.facts.entities.names)
@@ -385,11 +385,11 @@ def test_many_arrivals_join_the_first_facts(monkeypatch: pytest.MonkeyPatch) -> 
         for s, r, o, t in zip(facts.subject, facts.relation, facts.object, facts.time, strict=True)
     ]
     monkeypatch.setattr("metatkgr.forecasting.live_graph._FEW", 300)
-    live = Forecaster.of("paths", facts.select(np.arange(2000)), calibration=GUESS)
+    live = Forecaster.of(facts.select(np.arange(2000)), "paths", calibration=GUESS)
     for begin in range(2000, 4000, 150):
         live.observe(rows[begin : begin + 150])
         live.predict(rows[begin][0], rows[begin][1])
-    whole = Forecaster.of("paths", facts, calibration=GUESS)
+    whole = Forecaster.of(facts, "paths", calibration=GUESS)
     assert len(live.facts) == len(facts)
     for row in rows[-5:]:
         assert live.predict(row[0], row[1]) == whole.predict(row[0], row[1])
@@ -398,7 +398,7 @@ def test_many_arrivals_join_the_first_facts(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("model", ["paths", "recurrency"])
 def test_what_happens_at_or_after_the_asked_time_changes_nothing(model: str) -> None:
     facts = world()
-    forecaster = Forecaster.of(model, facts, calibration=GUESS)
+    forecaster = Forecaster.of(facts, model, calibration=GUESS)
     step, relation = facts.steps // 2, facts.relations[0]
     early = facts.subject[facts.time < step - 5]
     asker = facts.entities[int(np.bincount(early).argmax())]  # its first facts are long known
@@ -433,7 +433,7 @@ def test_an_entitys_own_first_facts_are_seen_at_any_time() -> None:
 
 def test_several_threads_may_ask_while_facts_arrive() -> None:
     facts = world()
-    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    forecaster = Forecaster.of(facts, "paths", calibration=GUESS)
     club_name, relation = facts.entities[int(facts.object[-1])], facts.relations[0]
     failures: list[BaseException] = []
     done = threading.Event()
@@ -494,7 +494,7 @@ def test_a_run_forecasts_newcomers_too(name: str, tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_know_newcomers_says_so() -> None:
-    forecaster = Forecaster.of("oracle", world())
+    forecaster = Forecaster.of(world(), "oracle")
     relation, other = world().relations[0], world().entities[0]
     forecaster.observe([("Cy", relation, other, world().steps)])
     assert "Cy" in names(forecaster.predict(other, relation, at=50, top=1000))
@@ -504,12 +504,12 @@ def test_a_model_that_cannot_know_newcomers_says_so() -> None:
 
 def test_a_model_that_needs_training_is_told_how() -> None:
     with pytest.raises(SettingsError, match="has to be trained first"):
-        Forecaster.of("transe", world())
-    assert isinstance(Forecaster.of(create("paths"), world()), mt.Forecaster)
+        Forecaster.of(world(), "transe")
+    assert isinstance(Forecaster.of(world(), create("paths")), mt.Forecaster)
 
 
 def test_the_first_facts_of_many_entities_are_those_of_each() -> None:
-    forecaster = Forecaster.of("paths", world(), calibration=GUESS)
+    forecaster = Forecaster.of(world(), "paths", calibration=GUESS)
     forecaster.observe([("Cy", world().relations[0], "Di", n) for n in (3, 90, 1, 50)])
     snapshot = forecaster._graph.snapshot()
     last = len(snapshot.entities) - 1
@@ -539,7 +539,7 @@ def test_probabilities_are_the_same_whatever_was_asked_first(tmp_path: Path) -> 
 
 
 def test_a_rule_that_does_not_observe_is_prepared_anew() -> None:
-    forecaster = Forecaster.of("pagerank", world())
+    forecaster = Forecaster.of(world(), "pagerank")
     relation, other = world().relations[0], world().entities[int(world().object[-1])]
     forecaster.observe([("Cy", relation, other, world().steps)])
     assert names(forecaster.predict("Cy", relation))[0] == other
@@ -547,7 +547,7 @@ def test_a_rule_that_does_not_observe_is_prepared_anew() -> None:
 
 def test_many_questions_are_answered_like_each_alone() -> None:
     facts = world()
-    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    forecaster = Forecaster.of(facts, "paths", calibration=GUESS)
     forecaster.observe([("Cy", facts.relations[0], facts.entities[3], facts.steps)])
     relations = (facts.relations[0], None, facts.relations[1])
     questions = [
@@ -598,7 +598,7 @@ def test_a_question_that_makes_no_sense_does_not_spoil_the_others() -> None:
 def test_questions_of_several_are_one_reading() -> None:
     """A model is asked once for all of them, not once for each."""
     facts = world()
-    forecaster = Forecaster.of("paths", facts, calibration=GUESS)
+    forecaster = Forecaster.of(facts, "paths", calibration=GUESS)
     sizes = []
     score = forecaster.model.score
 

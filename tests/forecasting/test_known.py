@@ -31,7 +31,7 @@ ROWS = [
 
 
 def club(model: str = "paths") -> Forecaster:
-    return Forecaster.of(model, mt.read_facts(ROWS), calibration=GUESS)
+    return Forecaster.of(mt.read_facts(ROWS), model, calibration=GUESS)
 
 
 @cache
@@ -160,8 +160,8 @@ def test_as_of_a_day_is_what_a_file_of_that_day_says(model: str) -> None:
     step = facts.steps // 2
     until = facts.time <= step
     rows = [facts.describe(row) for row in np.flatnonzero(until).tolist()]
-    then = Forecaster.of(model, mt.read_facts(rows))
-    now = Forecaster.of(model, facts)
+    then = Forecaster.of(mt.read_facts(rows), model)
+    now = Forecaster.of(facts, model)
     date = facts.calendar.label(step)
     late = [facts.entities[n] for n in np.flatnonzero(facts.emerged_at > step).tolist()]
     with pytest.raises(UnknownNameError):

@@ -28,7 +28,7 @@ FIRST: list[Row] = [
 
 
 def club() -> Forecaster:
-    return Forecaster.of("paths", mt.read_facts(FIRST), calibration=GUESS)
+    return Forecaster.of(mt.read_facts(FIRST), "paths", calibration=GUESS)
 
 
 def answers(forecaster: Forecaster, who: list[str]) -> list[object]:
@@ -43,7 +43,7 @@ def test_arrivals_are_kept_in_time_order_however_they_come() -> None:
         (rng.choice(facts.entities), rng.choice(facts.relations), f"N {rng.randrange(40)}", step)
         for step in (rng.randrange(facts.steps) for _ in range(400))
     ]
-    forecaster = Forecaster.of("recurrency", facts)
+    forecaster = Forecaster.of(facts, "recurrency")
     told: set[tuple[int, str, str, str]] = set()
     taken: list[tuple[Snapshot, list[tuple[int, str, str, str]]]] = []
     while drawn:

@@ -18,7 +18,7 @@ from metatkgr.forecasting.ranking import Question
 
 @pytest.fixture(scope="module")
 def forecaster() -> mt.Forecaster:
-    return mt.Forecaster.of("paths", mt.simulate(facts=3000))
+    return mt.Forecaster.of(mt.simulate(facts=3000), "paths")
 
 
 def test_every_newcomer_has_the_rows_it_would_have_alone(

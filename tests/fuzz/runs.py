@@ -201,7 +201,7 @@ def calibrations(rng: random.Random) -> None:
     path.write_bytes(data)
     calibration = Calibration.load(path)
     facts = simulate(facts=100, seed=1)
-    found = Forecaster.of("paths", facts, calibration=calibration).predict(facts.entities[0])
+    found = Forecaster.of(facts, "paths", calibration=calibration).predict(facts.entities[0])
     assert all(0 <= forecast.probability <= 1 for forecast in found)
 
 

@@ -47,7 +47,7 @@ def _app() -> Any:
         folder = scratch() / "service"
         shutil.rmtree(folder, ignore_errors=True)
         service = Service(
-            Forecaster.of("paths", _facts()),
+            Forecaster.of(_facts(), "paths"),
             FactStore(folder / "facts.sqlite"),
             model="paths",
             poll_seconds=60,

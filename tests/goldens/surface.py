@@ -244,6 +244,6 @@ def service_client(model: Any, facts: Any, store: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     name = model if isinstance(model, str) else model.name
-    app = service_app(mt.Forecaster.of(model, facts), store, name)
+    app = service_app(mt.Forecaster.of(facts, model), store, name)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client

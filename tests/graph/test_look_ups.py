@@ -197,3 +197,23 @@ def test_long_rows_and_many_look_ups_at_once(
             assert float(decayed[row]) == pytest.approx(right, rel=1e-5, abs=1e-6)
         counts = Counter(o for o, _ in past)
         assert int(more[row]) == sum(counts[x] > len(steps) for x in range(4))
+
+
+@given(case=in_layers())
+@settings(max_examples=60, deadline=None)
+def test_relations_go_together_by_pairs_that_had_both_before(
+    case: tuple[Facts, TemporalIndex],
+) -> None:
+    facts, index = case
+    relations = index.relations
+    links = links_of(facts, relations // 2)
+    kinds = torch.arange(relations)
+    one, other = kinds.repeat_interleave(relations), kinds.repeat(relations)
+    for time in (-5, *range(facts.steps + 2), 10**9):
+        pairs = [{(a, b) for a, q, b, t in links if q == kind and t < time} for kind in kinds]
+        share = index.co_occurrence.share(one, other, torch.full_like(one, time))
+        expected = [
+            len(pairs[a] & pairs[b]) / (len(pairs[a]) + 5)
+            for a, b in zip(one.tolist(), other.tolist(), strict=True)
+        ]
+        torch.testing.assert_close(share, torch.tensor(expected))

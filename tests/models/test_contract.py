@@ -24,7 +24,9 @@ from metatkgr.training.loop import train
 from metatkgr.training.runs import RunConfig, load_run, save_graph, save_model
 from references import dense
 
-MODELS = [*sorted(available()), "metatkgr:adapted"]
+UNTRAINED = "evidence:pretrained"
+"""The one with weights that were learned on other graphs."""
+MODELS = [*sorted(available()), "metatkgr:adapted", UNTRAINED]
 """By name; and a preset that is a model of its own, after a colon."""
 
 
@@ -71,13 +73,18 @@ def weights(name: str) -> dict[str, torch.Tensor]:
 def made(name: str, **changes: object) -> Model[object]:
     fields = {field.name for field in dataclasses.fields(kind(name).settings_type)}
     wanted = {key: value for key, value in {**QUICK, **changes}.items() if key in fields}
+    if name == UNTRAINED:
+        return create(kind(name).name)
     return create(kind(name).name, wanted, preset=name.partition(":")[2] or "default")
 
 
 def usable(name: str) -> Model[object]:
     model = made(name)
     if isinstance(model, TrainableModel):
-        model.load_state_dict(weights(name))
+        if name == UNTRAINED:
+            model.load_pretrained(world())
+        else:
+            model.load_state_dict(weights(name))
     return model
 
 
@@ -232,7 +239,7 @@ def test_facts_that_are_observed_count_like_prepared_ones(name: str) -> None:
         assert same(scores, everything) == bool((rows == ~old).all())
 
 
-TRAINABLE = [name for name in MODELS if issubclass(kind(name), TrainableModel)]
+TRAINABLE = [n for n in MODELS if issubclass(kind(n), TrainableModel) and n != UNTRAINED]
 
 
 @pytest.mark.parametrize("name", TRAINABLE)

@@ -211,7 +211,7 @@ def test_reasons_about_a_hub_cost_no_more_than_its_latest_links(
 
 
 def test_a_count_that_was_cut_says_so() -> None:
-    forecaster = mt.Forecaster.of("paths", hub(3000), calibration=Calibration())
+    forecaster = mt.Forecaster.of(hub(3000), "paths", calibration=Calibration())
     # Of the 3,001 visitors of the place the last 512 are looked at, v2489 to v2999 and "new".
     texts = [reason.text for reason in forecaster.explain("v10", "visits", "place")]
     assert texts[1:] == [
@@ -229,7 +229,7 @@ def test_a_count_that_was_cut_says_so() -> None:
 def test_words_and_picture_tell_one_count() -> None:
     """Of very many facts some are sent, but their number is told; the page writes it."""
     facts = mt.read_facts([("a", "is registered in", "b", day) for day in range(135)])
-    forecaster = mt.Forecaster.of("paths", facts, calibration=Calibration())
+    forecaster = mt.Forecaster.of(facts, "paths", calibration=Calibration())
     first, second = forecaster.explain("a", "is registered in", "b")
     assert (first.kind, first.count, len(first.facts)) == ("repeat", 135, 20)
     assert first.text == "“a is registered in b” 135 times, last in 134"

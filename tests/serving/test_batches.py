@@ -189,7 +189,7 @@ def test_work_stops_when_the_client_goes_or_its_time_is_over(
 def test_a_question_without_reasons_is_answered_while_reasons_are_made(
     world: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forecaster = Forecaster.of("paths", world)
+    forecaster = Forecaster.of(world, "paths")
     monkeypatch.setattr("metatkgr.forecasting.forecaster._REASONED_AT_ONCE", 3)
     whole = forecaster.predict(world.entities[0], explain=True)
     inside, go_on = threading.Event(), threading.Event()

@@ -27,7 +27,7 @@ from studies.upper_bound.queries import Novel, NovelEvidence, draw_novel, read_e
 from studies.upper_bound.tables import read_upper_bounds, tables
 
 ROOT = Path(__file__).parent.parent.parent
-FEW = EvidenceSettings(recent=2, near=6, frequent=2, hidden=4, members=2)
+FEW = EvidenceSettings(recent=2, near=6, frequent=2, hidden=4, members=2, start="none")
 FACTS = simulate(facts=2500, seed=3)
 
 

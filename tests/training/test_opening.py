@@ -52,7 +52,7 @@ def test_data_opens_by_name_and_by_facts_alike(facts: Facts) -> None:
     named, given = open_model("world:2000"), open_model(facts)
     for opened in (named, given):
         assert opened.protocol == {"shots": 3, "visibility": "entity-split", "seed": 0}
-        assert (opened.model.name, opened.folder) == ("paths", None)
+        assert (opened.model.name, opened.folder) == ("evidence", None)
     assert given.facts is facts
     one, two = (mt.evaluate(o.model, o.tasks()).ranks["time"] for o in (named, given))
     np.testing.assert_array_equal(one, two)

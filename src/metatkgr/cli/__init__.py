@@ -18,6 +18,7 @@ from metatkgr.cli.evaluate import models as models_command
 from metatkgr.cli.output import visible
 from metatkgr.cli.predict import calibrate as calibrate_command
 from metatkgr.cli.predict import predict as predict_command
+from metatkgr.cli.pretrain import pretrain as pretrain_command
 from metatkgr.cli.reproduce import reproduce as reproduce_command
 from metatkgr.cli.serve import mcp as mcp_command
 from metatkgr.cli.serve import serve as serve_command
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command("demo")(demo_command)
 app.add_typer(data_app, name="data")
 app.command("train")(train_command)
+app.command("pretrain")(pretrain_command)
 app.command("evaluate")(evaluate_command)
 app.command("predict")(predict_command)
 app.command("backtest")(backtest_command)

@@ -58,7 +58,9 @@ def list_datasets(json_out: options.JsonOut = None) -> None:
 
 @app.command("fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(help="YAGO, WIKI or ICEWS18.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="YAGO, WIKI, ICEWS18 or ICEWS14.", show_default=False)
+    ],
     json_out: options.JsonOut = None,
 ) -> None:
     """Fetch a dataset from its public home into the cache, and check it to the byte.

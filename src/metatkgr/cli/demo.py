@@ -68,7 +68,8 @@ def demo(
     console.print(plain_table(title, columns, rows))
     console.print(
         "recurrency and paths are rules without training; metatkgr has learned how to learn about "
-        "newcomers; the oracle knows the world's law and its "
+        "newcomers; evidence has learned on other graphs what speaks for an answer, and is used as "
+        "it is; the oracle knows the world's law and its "
         "whole past: the upper bound.\n"
     )
     story = story_of(tellers)
@@ -90,7 +91,7 @@ def demo(
     console.print(forecasts)
     console.print(
         "\nNext, the same on a page, where you can type in newcomers of your own:\n"
-        f"  [bold]metatkgr serve world:{facts}:{seed} --model paths[/bold]\n"
+        f"  [bold]metatkgr serve world:{facts}:{seed}[/bold]\n"
         "or with a file of yours: [bold]metatkgr predict events.csv --entity NAME --explain[/bold]",
         markup=True,
         soft_wrap=True,

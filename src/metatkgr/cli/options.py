@@ -39,7 +39,7 @@ __all__ = [
 Data = Annotated[
     str,
     typer.Argument(
-        help="A dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' (a simulated one; "
+        help="A dataset of the catalogue (YAGO, WIKI, ICEWS18, ICEWS14), 'world' (a simulated one; "
         "'world:KIND', 'world:FACTS' and 'world:KIND:FACTS:SEED' choose its kind, size and seed), "
         "or a path to a file or folder of facts.",
         show_default=False,
@@ -50,7 +50,7 @@ RunOrData = Annotated[
     typer.Argument(
         metavar="RUN_OR_DATA",
         help="The folder of a run; or data, from which a model without training answers at once: a "
-        "dataset of the catalogue (YAGO, WIKI, ICEWS18), 'world' (a simulated one; "
+        "dataset of the catalogue (YAGO, WIKI, ICEWS18, ICEWS14), 'world' (a simulated one; "
         "'world:KIND:FACTS:SEED' chooses its kind, size and seed), or a path to a file or folder "
         "of facts.",
         show_default=False,
@@ -60,8 +60,9 @@ ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="A model that needs no training, where DATA is not a run: paths (the default), "
-        "recurrency, pagerank; or oracle on a simulated world.",
+        help="A model that needs no training, where DATA is not a run: evidence (the default, with "
+        "weights learned on other graphs), the rules recurrency, paths, pagerank; or oracle on a "
+        "simulated world.",
     ),
 ]
 Verify = Annotated[

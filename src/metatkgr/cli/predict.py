@@ -234,7 +234,7 @@ def calibrate(
 
     `metatkgr calibrate runs/events`
 
-    `metatkgr calibrate events/ --model paths`
+    `metatkgr calibrate events/`
     """
     from metatkgr.errors import SettingsError
     from metatkgr.forecasting.calibration import KeptCalibration

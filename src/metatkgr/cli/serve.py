@@ -88,7 +88,7 @@ def serve(
     Facts that are accepted are on disk before the answer, and are there again after a restart.
     Stop with Ctrl-C.
 
-    Example: `metatkgr serve world --model paths`, then open http://127.0.0.1:8000
+    Example: `metatkgr serve world`, then open http://127.0.0.1:8000
     """
     _need("serve", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
     from metatkgr.serving.limits import Limits

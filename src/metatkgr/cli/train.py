@@ -39,6 +39,15 @@ def train(
             "`metatkgr tune` chose for this dataset."
         ),
     ] = "default",
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Weights of evidence to start from: a file of `metatkgr pretrain`, 'none', or "
+            "'pretrained', those of the package (the usual ones).",
+        ),
+    ] = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
     precision: Annotated[
@@ -99,6 +108,8 @@ def train(
         precision=precision,
     )
     estimator.settings = options.parse_assignments(set_ or [])
+    if start is not None:
+        estimator.settings["start"] = start
     # What is misspelt is told before a large file is read.
     estimator.check(cluster)
     if sign:

@@ -114,21 +114,21 @@ class Forecaster(KnownFacts):
     @classmethod
     def of(
         cls,
-        model: Model[Any] | str,
         facts: Facts,
+        model: Model[Any] | str | None = None,
         *,
         shots: int | str = 3,
         calibration: Calibration | None = None,
     ) -> Forecaster:
-        """A forecaster from a model and facts; a rule such as 'paths' needs nothing else.
+        """A forecaster from facts alone, with weights learned on other graphs; or by a model.
 
         Args:
-            model: or the name of one that needs no training.
             facts: what is known at first.
+            model: or the name of one that needs no training; None: the default.
             shots: K, how many first facts of an entity it is adapted to.
             calibration: see :class:`Forecaster`.
         """
-        if not isinstance(model, str):
+        if isinstance(model, Model):
             return cls(model, facts, shots=shots, calibration=calibration)
         opened = open_model(facts, model=model, device="cpu")
         how: dict[str, Any] = {"another": opened.another, "learned": False}

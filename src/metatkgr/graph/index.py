@@ -24,6 +24,7 @@ from torch import Tensor
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.graph.co_occurrence import CoOccurrence
 from metatkgr.graph.layer import LinkLayer, TimeOrder, base_layers, some_facts
 from metatkgr.graph.neighbours import Neighbours
 from metatkgr.graph.pairs import Pairs
@@ -386,6 +387,22 @@ class TemporalIndex:
         """Who was linked to whom at all, and since when."""
         before = None if self._before is None else self._before.neighbours
         return Neighbours([layer.neighbours for layer in self._layers], self.entities, before)
+
+    @cached_property
+    def co_occurrence(self) -> CoOccurrence:
+        """Which relations go together."""
+        counts: CoOccurrence | None = None
+        for number, layer in enumerate(self._layers):
+            if layer.co_occurrence is None:
+                if counts is None:
+                    counts = CoOccurrence.of(layer.pairs, self.relations, layer.steps)
+                else:
+                    earlier = [other.pairs for other in self._layers[:number]]
+                    counts = counts.grown(earlier, layer.pairs, max(counts.steps, layer.steps))
+                layer.co_occurrence = counts
+            counts = layer.co_occurrence
+        assert counts is not None
+        return counts
 
 
 def _begins_with(facts: Facts, others: Facts) -> bool:

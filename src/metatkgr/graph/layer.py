@@ -30,6 +30,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.links import StoredLinks
 from metatkgr.data.orders import pack, stored_columns
 from metatkgr.data.visibility import Directed, Supports, VisibleFacts
+from metatkgr.graph.co_occurrence import CoOccurrence
 from metatkgr.graph.neighbours import NeighbourOrder
 from metatkgr.graph.pairs import PairTimes
 from metatkgr.graph.ragged import some_rows
@@ -226,6 +227,8 @@ class LinkLayer:
         self._size = len(links)
         self.arrived: tuple[Facts, Any] | None = None
         """Facts that came later, and the index of this layer, those before it, and them."""
+        self.co_occurrence: CoOccurrence | None = None
+        """Which relations go together in this layer and those before it, once it was asked for."""
 
     @classmethod
     def of(

@@ -15,7 +15,7 @@ from metatkgr.models.base import Model, available, create, register
 
 __all__ = ["DEFAULT_MODEL", "Model", "available", "create", "register"]
 
-DEFAULT_MODEL = "paths"
+DEFAULT_MODEL = "evidence"
 """The model of the product where none is named."""
 
 for _module in pkgutil.walk_packages(__path__, f"{__name__}."):

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
+from metatkgr.errors import SettingsError
 from metatkgr.models.base import Model
 from metatkgr.models.common.listed import Scores
 from metatkgr.models.common.scores import new_entity_rows
@@ -180,6 +182,18 @@ class TrainableModel(nn.Module, Model[SettingsT]):
     @abstractmethod
     def build(self, entities: int, relations: int, generator: torch.Generator) -> None:
         """Make new weights for a vocabulary of E entities and R relations: ``set_weights``."""
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether there are weights that were learned on other graphs: see ``load_pretrained``."""
+        return False
+
+    def load_pretrained(self, facts: Facts) -> None:
+        """Take weights that were learned on other graphs than ``facts``.
+
+        With them the model can be used without a training, and a training starts from them.
+        """
+        raise SettingsError(f"{self.name} has to be trained: there are no weights of other graphs")
 
     @abstractmethod
     def phases(self, problem: Problem) -> list[Phase]:

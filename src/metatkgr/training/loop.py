@@ -101,6 +101,8 @@ def train(
     generator = torch.Generator().manual_seed(seed)
     entities, relations = len(problem.known.entities), len(problem.known.relations)
     model.build(entities, relations, generator)
+    if model.pretrained:
+        model.load_pretrained(problem.known.base)
     checkpoint = folder / "checkpoint.safetensors" if folder else None
     position, optimiser_state = Position(), None
     best = _copied(model)

@@ -86,7 +86,10 @@ class OpenModel:
         """The same model once more, for work that must not disturb this one."""
         if self.folder is not None:
             return load_run(self.folder, device=self.model.device).model
-        return type(self.model)(self.model.settings, device=self.model.device)
+        other = type(self.model)(self.model.settings, device=self.model.device)
+        if isinstance(self.model, TrainableModel) and isinstance(other, TrainableModel):
+            other.load_state_dict(self.model.state_dict())
+        return other
 
 
 def open_model(
@@ -103,7 +106,7 @@ def open_model(
     verify: str | Path | None = None,
     tell: Callable[[BadRows], object] | None = None,
 ) -> OpenModel:
-    """Open a trained run, or a model that needs no training over any data.
+    """Open a trained run, or a model that needs no training here over any data.
 
     Args:
         source: the folder of a run; or data: a catalogue name, 'world', a file, an ingested
@@ -144,11 +147,11 @@ def open_model(
         raise SettingsError("only a run can be verified: data and rules have no signature")
     # A misspelt model or setting is told before a large file is read.
     chosen = create(model or DEFAULT_MODEL, settings, preset=preset, device=where)
-    if isinstance(chosen, TrainableModel):
+    if isinstance(chosen, TrainableModel) and not chosen.pretrained:
         data = "DATA" if isinstance(source, Facts) else source
         raise SettingsError(
             f"{chosen.name} has to be trained first: metatkgr train {data} --model {chosen.name} "
-            "--out RUN, then name RUN here; or take a rule, which needs no training: --model paths"
+            "--out RUN, then name RUN here; or take the usual model, which needs no training"
         )
     facts, rows = (
         (source, None)
@@ -157,6 +160,8 @@ def open_model(
     )
     if rows is not None and tell is not None:
         tell(rows)
+    if isinstance(chosen, TrainableModel):
+        chosen.load_pretrained(facts)
     path = None if isinstance(source, Facts) else Path(source).expanduser()
     return OpenModel(
         chosen,

@@ -21,7 +21,13 @@ from references import dense
 def learned() -> tuple[EvidenceModel, Tasks]:
     facts = simulate(facts=2500, seed=3)
     few = EvidenceSettings(
-        train_queries=200, earlier_queries=200, support_queries=60, epochs=3, members=2, hidden=8
+        train_queries=200,
+        earlier_queries=200,
+        support_queries=60,
+        epochs=3,
+        members=2,
+        hidden=8,
+        start="none",
     )
     model = EvidenceModel(few)
     train(model, Problem.of(facts, shots=2), seed=0)

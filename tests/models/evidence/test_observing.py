@@ -31,8 +31,8 @@ def evidence(entities: int, relations: int, **settings: Any) -> EvidenceModel:
     """With weights that nobody has learned."""
     model = EvidenceModel(EvidenceSettings(**settings))
     model.build(entities, relations, torch.Generator().manual_seed(0))
-    for weight in (model.evidence.relation, model.evidence.transfer):
-        weight.data.copy_(torch.rand(weight.shape, generator=torch.Generator().manual_seed(1)))
+    weight = model.evidence.relation
+    weight.data.copy_(torch.rand(weight.shape, generator=torch.Generator().manual_seed(1)))
     return model
 
 

@@ -29,7 +29,6 @@ from references import (
 )
 
 visibilities = st.sampled_from(["entity-split", "frozen", "streaming"])
-TRANSFER = torch.rand(2 * RELATIONS, 2 * RELATIONS, generator=torch.Generator().manual_seed(0))
 
 
 def public(tasks: Tasks) -> TemporalIndex:
@@ -92,7 +91,10 @@ def literal_features(
     seen = [when for _, _, b, when in past if b == x]
     own_seen = [when for _, _, b, when in past if b == e]
     by_relation = [when for a, q, _, when in links if (a, q) == (e, r)]
-    transfers = [float(TRANSFER[q, r]) for a, q, b, _ in links if (a, b) == (e, x)]
+    pairs = [{(a, b) for a, q, b, _ in past if q == one} for one in range(2 * RELATIONS)]
+    shares = [
+        len(pairs[q] & pairs[r]) / (len(pairs[q]) + 5) for a, q, b, _ in links if (a, b) == (e, x)
+    ]
     first, own_first = min(seen, default=t), min(own_seen, default=t)
     peers, partners = (
         [table[x] for table in literal_peers(protocol, e, r, t, branches, partners=kind)]
@@ -115,7 +117,7 @@ def literal_features(
         "link_count": math.log1p(len(same)),
         "contact": float(bool(contact)),
         "contact_age": age(contact),
-        "co_occurrence": math.log(max([*transfers, 1e-3])),
+        "co_occurrence": math.log(max([*shares, 1e-3])),
         "slot_count": math.log1p(len(place)),
         "slot_recent": decayed(2),
         "slot_season": decayed(10),
@@ -157,7 +159,7 @@ def test_features_are_what_they_say(
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=shots, visibility=visibility, split=3)
     asked = tasks.questions[np.arange(min(len(tasks.questions), 6))]
     chosen = EvidenceSettings(branches=branches, threshold=1e-9)
-    reader = Reader(public(tasks), tasks.supports, TRANSFER, chosen)
+    reader = Reader(public(tasks), tasks.supports, chosen)
     similar = torch.randn(
         len(asked), ENTITIES, generator=torch.Generator().manual_seed(1)
     ).log_softmax(1)
@@ -189,8 +191,7 @@ def test_an_answer_to_learn_from_is_a_candidate_once() -> None:
 
     tasks = Tasks.build(simulate(facts=1500, seed=2), shots=2)
     few = EvidenceSettings(recent=3, near=6, frequent=3, dimension=0)
-    relations = 2 * len(tasks.facts.relations)
-    reader = Reader(public(tasks), tasks.supports, torch.zeros(relations, relations), few)
+    reader = Reader(public(tasks), tasks.supports, few)
     question = tasks.answers.question[:50]
     answer = torch.from_numpy(tasks.answers.answer[:50])
     found = reader.read(tasks.questions[question], None, answer)
@@ -207,9 +208,7 @@ def test_what_a_query_reads_does_not_depend_on_the_rest_of_the_batch() -> None:
     from metatkgr.data.world import simulate
 
     tasks = Tasks.build(simulate(facts=1500, seed=2), shots=2)
-    relations = 2 * len(tasks.facts.relations)
-    transfer = torch.zeros(relations, relations)
-    reader = Reader(public(tasks), tasks.supports, transfer, EvidenceSettings())
+    reader = Reader(public(tasks), tasks.supports, EvidenceSettings())
     asked = tasks.questions[np.arange(0, len(tasks.questions), 11)]
     together = reader.read(asked)
     for row in range(len(asked)):

@@ -101,7 +101,7 @@ def test_a_weight_is_the_share_of_the_probability_that_is_lost() -> None:
     first = [("Cy", relation, club, now + n) for n, club in enumerate(clubs)]
 
     def forecaster_after(arrivals: list[tuple[str, str, str, int]]) -> mt.Forecaster:
-        forecaster = mt.Forecaster.of(model, facts, calibration=Calibration())
+        forecaster = mt.Forecaster.of(facts, model, calibration=Calibration())
         forecaster.observe([*arrivals, ("Di", relation, clubs[0], now)])
         return forecaster
 

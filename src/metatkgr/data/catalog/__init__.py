@@ -1,4 +1,4 @@
-"""The catalogue of published datasets: YAGO, WIKI and ICEWS18.
+"""The catalogue of published datasets: YAGO, WIKI, ICEWS18 and ICEWS14.
 
 ``datasets`` names their files and sums, ``loading`` finds and reads them, ``fetch`` and
 ``download`` get what is absent, ``source_formats`` converts what their public homes offer.

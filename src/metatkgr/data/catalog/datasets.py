@@ -257,6 +257,42 @@ _ICEWS_FILES = (
     ),
 )  # fmt: skip
 
+_NEC = "7ccd9328b100c0c10a119a4897aa60602945c8d6"
+
+
+def _nec(name: str, size: int, sha256: str) -> CatalogFile:
+    """Rows or names of ICEWS14 with the split by time that later work uses."""
+    file = name.replace(".tsv.gz", ".txt")
+    path = f"data/ICEWS14/{file}"
+    urls = _github("nec-research/TKG-Forecasting-Evaluation", _NEC, path)
+    if file == name:
+        return CatalogFile(name, size, sha256, (Recipe((Source(file, urls, sha256),)),))
+    return CatalogFile(name, size, sha256, (Recipe((Source(file, urls),), formats.quadruples),))
+
+
+_ICEWS14_FILES = (
+    _nec(
+        "train.tsv.gz", 1_061_168,
+        "622ea7f1356660577d60079b74d7f97f3598857ce4a2f388d9870954c8d98507",
+    ),
+    _nec(
+        "valid.tsv.gz", 121_369,
+        "c9f226d63284613c1b23ad6f0678afcf0c69b463ebc583fe7f902a33dad13971",
+    ),
+    _nec(
+        "test.tsv.gz", 105_805,
+        "7679bb9c853e284b95c60a8622f9c8ad5691cf541b1d22f13d3365318f4bff29",
+    ),
+    _nec(
+        "entity2id.txt", 198_027,
+        "0251b09f1c2e56cdc5506f9d7f83e7a88d5d54c3df25609ae8ce4edb7fb3e573",
+    ),
+    _nec(
+        "relation2id.txt", 7_626,
+        "32fcce0906d05205824f03e980981436a71a85feba72a817f5291e4afda9d04e",
+    ),
+)  # fmt: skip
+
 _DATASETS = (
     CatalogEntry(
         name="YAGO",
@@ -287,6 +323,15 @@ _DATASETS = (
         origin=17_532,  # 2018-01-01
         ticks=24,  # the files count hours
         published=Published(23_033, 256, 281_205, "1 day", 0.098),
+    ),
+    CatalogEntry(
+        name="ICEWS14",
+        about="political events coded from news; daily, 2014-01-01 to 2014-12-31; not in the paper",
+        home="https://github.com/nec-research/TKG-Forecasting-Evaluation/tree/HEAD/data/ICEWS14",
+        files=_ICEWS14_FILES,
+        unit="day",
+        origin=16_071,  # 2014-01-01
+        ticks=24,
     ),
 )
 

@@ -69,8 +69,9 @@ def as_published(sources: Sequence[bytes]) -> bytes:
 
 
 def quadruples(sources: Sequence[bytes]) -> bytes:
-    """Lines 's r o t 0' without their constant fifth column and without padding."""
+    """Lines 's r o t 0', or with -1, without their constant fifth column and without padding."""
     (text,) = sources
+    text = text.replace(b"\t-1", b"\t0")
     return rows_of(parse_integers(text, 5, "a source file of quadruples")[:, :4])
 
 

@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.errors import SettingsError
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explains, Explanation, register
 from metatkgr.models.common.explanations import ranker_reasons
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.evidence.features import KINDS, columns_of
+from metatkgr.models.evidence.pretrained import NONE, SHARED, pretrained_for
 from metatkgr.models.evidence.ranker import (
     COUNTED,
     Ranker,
@@ -30,7 +33,6 @@ from metatkgr.models.evidence.reader import (
     Reader,
     Similar,
     reading_batches,
-    relation_co_occurrence,
     translated,
 )
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -72,7 +74,6 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
     }
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
-        "hidden": (0, 16, 32, 64),
         "shrinkage": (1e-3, 3e-1, "log"),
         "support_share": (0.3, 3.0, "log"),
         "dimension": (0, 128),
@@ -93,10 +94,31 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
             weights |= random_tables(entities, relations, settings.dimension, generator)
         self.set_weights(weights)
 
+    @property
+    def pretrained(self) -> bool:
+        """Whether the setting ``start`` names weights."""
+        return self.settings.start != NONE
+
+    @torch.no_grad()
+    def load_pretrained(self, facts: Facts) -> None:
+        """Take the weights of the setting ``start``, learned on other graphs than ``facts``."""
+        found = pretrained_for(self.settings.start, facts)
+        if "relation" not in dict(self.evidence.named_parameters()):
+            self.build(len(facts.entities), len(facts.relations), torch.Generator().manual_seed(0))
+        members, hidden = found.weights["outer"].shape
+        if self.settings.members > members or self.settings.hidden != hidden:
+            raise SettingsError(
+                f"the weights to start from have {members} members and hidden={hidden}; leave "
+                "these settings as they are, or start without: --set start=none"
+            )
+        for name in SHARED:
+            known, value = getattr(self.evidence, name), found.weights[name]
+            # Of the ensemble as many as are wanted.
+            known.data.copy_(value if name in COUNTED else value[: self.settings.members])
+
     def phases(self, problem: Problem) -> list[Phase]:
         """Vectors of one fact each, weights, vectors of all K."""
         settings, weights = self.settings, self.weights
-        self.evidence.transfer.copy_(relation_co_occurrence(problem.known))
         own = RankerPhase(
             self.evidence, problem, settings, self.device, self.vectors, self.share_out
         )
@@ -111,11 +133,21 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
     def prepare(self, visible: VisibleFacts) -> Self:
         """Take the public facts; they are indexed when they are first read."""
         self.index_ = TemporalIndex.of(visible, device=self.device)
+        self._make_room(self.index_.relations)
         return self
+
+    @torch.no_grad()
+    def _make_room(self, relations: int) -> None:
+        """Weights of relations that came since: nothing is particular to them yet."""
+        known = self.evidence.relation.detach()
+        if len(known) < relations:
+            forth, back = known.chunk(2)
+            new = known.new_zeros((relations - len(known)) // 2, known.shape[1])
+            self.set_weights({"evidence.relation": torch.cat([forth, new, back, new])})
 
     def adapt(self, supports: Supports) -> Self:
         """Index the supports, beside the public facts."""
-        self.reader_ = Reader(self.index_, supports, self.evidence.transfer, self.settings)
+        self.reader_ = Reader(self.index_, supports, self.settings)
         self._read: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         return self
 

@@ -23,7 +23,7 @@ REPEAT_BOOST = 1_000_000
 """More than any learned logit."""
 MOST_AGE = REPEAT_BOOST // 2
 """Steps after which one repeat is as old as another."""
-COUNTED = ("mean", "deviation", "transfer")
+COUNTED = ("mean", "deviation")
 """Weights that are counted, not learned."""
 _START = {"link": 3.0, "contact": 0.5, "far_slot": 0.5, "slot_season": 0.3}
 """Where learning starts, by feature: about the order of the rules."""
@@ -48,7 +48,6 @@ def initial_weights(
         "deviation": torch.ones(count),
         "shared": shared,
         "relation": torch.zeros(relations, count),
-        "transfer": torch.zeros(relations, relations),
     }
     if settings.hidden:
         size = (members, count, settings.hidden)
@@ -69,9 +68,6 @@ class Ranker(nn.Module):
     """(F,) of each feature among training candidates."""
     deviation: Tensor
     """(F,) the same."""
-    transfer: Tensor
-    """(2R, 2R) relation co-occurrence: of the pairs linked by one relation, the share also linked
-    by another; a feature is looked up in it."""
     shared: Tensor
     """(M, F) w."""
     relation: Tensor
@@ -99,6 +95,12 @@ class Ranker(nn.Module):
     def standardised(self, features: Tensor) -> Tensor:
         """(..., F) features with mean 0 and deviation 1."""
         return (features - self.mean) / self.deviation
+
+    @torch.no_grad()
+    def set_scale(self, mean: Tensor, deviation: Tensor) -> None:
+        """Take the (F,) mean and deviation of features; what never varies keeps its size."""
+        self.mean.copy_(mean)
+        self.deviation.copy_(torch.where(deviation > 1e-4, deviation.clamp(min=0.05), 1.0))
 
     def member_logits(self, features: Tensor, relation: Tensor) -> Tensor:
         """What each member of the ensemble makes of the candidates.

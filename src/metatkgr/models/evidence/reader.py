@@ -18,7 +18,7 @@ from torch import Tensor
 
 from metatkgr.data.orders import DECAYS
 from metatkgr.data.tasks import Queries
-from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.visibility import Supports
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Walks
@@ -32,7 +32,6 @@ __all__ = [
     "Candidates",
     "Reader",
     "reading_batches",
-    "relation_co_occurrence",
     "translated",
 ]
 
@@ -50,8 +49,6 @@ _SEASON = DECAYS[1]
 """τ by which it is told who fills a slot of late."""
 _AT_ONCE, _AT_ONCE_ON_GPU = 256, 4096
 """Queries read at once: bounds memory."""
-_SHRINK = 5.0
-"""So many links without the other relation are added to each count."""
 
 Similar = Callable[[Tensor, Tensor], Tensor]
 """Translation scores of (query, candidate) pairs, (N,) each."""
@@ -130,7 +127,6 @@ class Reader:
     Args:
         index: the public facts.
         supports: the first facts of the new entities.
-        co_occurrence: (2R, 2R) share of the links by one relation that were also links by another.
         settings: how many candidates.
     """
 
@@ -138,12 +134,10 @@ class Reader:
         self,
         index: TemporalIndex,
         supports: Supports,
-        co_occurrence: Tensor,
         settings: EvidenceSettings,
     ) -> None:
         self.index, self.settings, self.device = index, settings, index.device
         self.entities, self.relations = index.entities, index.relations
-        self.co_occurrence = co_occurrence.clamp(min=_LEAST_CO_OCCURRENCE).log()
         self.own = TemporalIndex.of_supports(
             supports, entities=self.entities, relations=self.relations, device=self.device
         )
@@ -170,7 +164,7 @@ class Reader:
         """
         query = entity, relation, time = self.columns(queries)
         past = self._past(entity, time)
-        known = self._known(past, relation)
+        known = self._known(past, relation, time)
         reached = self.pagerank.reached(entity, time, _REACHED)
         wanted = [
             self._recent(known),
@@ -247,7 +241,7 @@ class Reader:
         own = self.own.facts_since(entity, time)
         return EntityFacts.cat([self.index.facts_of(entity, time, _MOST_FACTS), own])
 
-    def _known(self, past: EntityFacts, relation: Tensor) -> Listing:
+    def _known(self, past: EntityFacts, relation: Tensor, time: Tensor) -> Listing:
         """Whom e was linked to: last step by r and by any relation, how often by r, and whether
         such links go with one by r."""
         asked = relation[past.row]
@@ -257,8 +251,9 @@ class Reader:
         link = never.scatter_reduce(0, member[same], past.time[same], "amax")
         contact = never.scatter_reduce(0, member, past.time, "amax")
         count = torch.zeros_like(cell).index_add_(0, member, same.long())
-        known = self.co_occurrence[past.relation, asked]
-        goes_with = known.new_full(cell.shape, _LOWEST).scatter_reduce_(0, member, known, "amax")
+        share = self.index.co_occurrence.share(past.relation, asked, time[past.row])
+        share = share.clamp(min=_LEAST_CO_OCCURRENCE).log()
+        goes_with = share.new_full(cell.shape, _LOWEST).scatter_reduce_(0, member, share, "amax")
         return Listing(cell, (link, contact, count, goes_with))
 
     def _recent(self, known: Listing) -> Tensor:
@@ -322,20 +317,3 @@ class Reader:
         branches = self.settings.branches
         own = latest_of_facts(past, len(query[0]), self.index, branches)
         return peer_walks(self.index, own, query, cell, branches, partners=partners)
-
-
-def relation_co_occurrence(known: VisibleFacts) -> Tensor:
-    """(2R, 2R) of the pairs linked by one relation, the share also linked by another.
-
-    Shrunk towards zero, for relations with few links.
-    """
-    entities, relations = len(known.entities), 2 * len(known.relations)
-    source, relation, target = TemporalIndex.of(known).pairs.distinct()
-    pair, order = torch.sort(source * entities + target)
-    relation = relation[order]
-    low = torch.searchsorted(pair, pair)
-    high = torch.searchsorted(pair, pair, right=True)
-    row, position = expand_ranges(low, high)
-    both = torch.bincount(relation[row] * relations + relation[position], minlength=relations**2)
-    both = both.view(relations, relations).float()
-    return both / (both.diagonal().unsqueeze(1) + _SHRINK)

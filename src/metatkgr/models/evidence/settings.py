@@ -22,6 +22,9 @@ class EvidenceSettings(StartSettings):
     learned; and again with all K facts, for use.
     """
 
+    start: str = "pretrained"
+    """Where the weights start: 'pretrained', those of the package, learned on other graphs; 'none',
+    about the order of the rules; or a file of ``metatkgr pretrain``."""
     dimension: Amount = 0
     """Length of the vectors of the translation evidence; 0: none of it."""
     hidden: Amount = 64

@@ -24,6 +24,7 @@ from metatkgr.graph.history import History, novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pairs import Pairs
 from metatkgr.graph.ragged import expand_ranges
+from metatkgr.models.evidence.pretrained import NONE
 from metatkgr.models.evidence.ranker import Ranker
 from metatkgr.models.evidence.reader import Candidates, Reader, reading_batches, translated
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -258,15 +259,15 @@ class RankerPhase:
     def _read(self, seed: int) -> Examples:
         """Draw examples and read their features once; sets their means and deviations."""
         sets = example_sets(self.problem, self.settings, seed)
-        transfer, vectors = self.ranker.transfer, self.vectors()
+        known, vectors = self.problem.known, self.vectors()
         timed = self.problem.filter == "time"
-        read = ExampleReader(sets, self.problem.known, transfer, self.settings, vectors, timed)
+        read = ExampleReader(sets, known, self.settings, self.device, vectors, timed)
         parts = [part.to(self.device) for part in self.share_out(read, read.pieces())]
         if not parts:
             raise DataError("there is no query to learn from: no entity has more facts than one")
         found = Examples.cat(parts)
-        self.ranker.mean.copy_(found.features.mean(0))
-        self.ranker.deviation.copy_(found.features.std(0).clamp(min=0.05))
+        if self.settings.start == NONE:  # else the weights go with the scale they were learned on
+            self.ranker.set_scale(found.features.mean(0), found.features.std(0))
         return found
 
 
@@ -276,8 +277,8 @@ class ExampleReader:
     Args:
         sets: the examples.
         known: facts that are known to be true at some time.
-        transfer: (2R, 2R) the co-occurrence of relations, on the device to read on.
         settings: how.
+        device: to read on.
         vectors: of the entities and of the relations; None: there are none.
         timed: whether only those are left out that are true at the query's time.
     """
@@ -286,13 +287,13 @@ class ExampleReader:
         self,
         sets: list[ExampleSet],
         known: VisibleFacts,
-        transfer: Tensor,
         settings: EvidenceSettings,
-        vectors: tuple[Tensor, Tensor] | None,
+        device: torch.device,
+        vectors: tuple[Tensor, Tensor] | None = None,
         timed: bool = False,
     ) -> None:
         self.sets, self.known, self.settings, self.timed = sets, known, settings, timed
-        self.transfer, self.vectors, self.device = transfer.detach(), vectors, transfer.device
+        self.device, self.vectors = device, vectors
         self._reader: tuple[int, Reader] | None = None
         self._pairs: Pairs | None = None
 
@@ -321,7 +322,7 @@ class ExampleReader:
         if self._reader is None or self._reader[0] != number:
             examples = self.sets[number]
             index = TemporalIndex.of(examples.visible, device=self.device)
-            reader = Reader(index, examples.supports, self.transfer, self.settings)
+            reader = Reader(index, examples.supports, self.settings)
             self._reader = number, reader
         return self._reader[1]
 
