@@ -109,8 +109,8 @@ def test_what_lies_beside_a_signed_run_is_not_used(run: Path, tmp_path: Path) ->
     write_signature(run / "MANIFEST", key)
     forecaster = mt.Forecaster.load(open_model(run, device="cpu"))
     kept = forecaster.calibration  # kept in the folder now
-    forged = json.loads((run / "calibration.json").read_text()) | {"tail": 0.5}
+    forged = json.loads((run / "calibration.json").read_text()) | {"scale": 0.5}
     (run / "calibration.json").write_text(json.dumps(forged))
-    assert mt.Forecaster.load(open_model(run, device="cpu")).calibration.tail == 0.5
+    assert mt.Forecaster.load(open_model(run, device="cpu")).calibration.scale == 0.5
     verified = mt.Forecaster.load(open_model(run, device="cpu", verify=key))
-    assert verified.calibration.tail == kept.tail
+    assert verified.calibration.scale == kept.scale
