@@ -1,6 +1,6 @@
 # The service and the agents' server, on a CPU, as a user without rights:
 #   docker build -t metatkgr .
-#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD:/data" metatkgr serve events.csv --host 0.0.0.0 --token-file token
+#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD:/data" metatkgr serve events.csv --host 0.0.0.0 --token-file tokens.toml
 FROM python:3.11-slim AS build
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 WORKDIR /build
