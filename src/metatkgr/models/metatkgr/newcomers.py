@@ -189,10 +189,11 @@ def query_scores(
     kind = torch.where(links.relation == asked, 0, torch.where(inverse, 1, 2))
     fade = functional.softplus(learned["memory_fade"])[kind]
     memory = learned["memory"][kind] * torch.exp(-fade * torch.log1p(links.age))
-    scores = scores.index_put((links.row, links.target), memory, accumulate=True)
+    # In place: the table is the largest thing here, and nothing above wants it back.
+    scores.index_put_((links.row, links.target), memory, accumulate=True)
     kinds, row = torch.unique(relation, return_inverse=True)
     everyone = torch.arange(scores.shape[1], device=scores.device)
-    return scores + slot_bias(learned, moment.fillers(kinds.unsqueeze(1), everyone))[row]
+    return scores.add_(slot_bias(learned, moment.fillers(kinds.unsqueeze(1), everyone))[row])
 
 
 def _starts(learned: Mapping[str, Tensor], entity: Tensor, has_row: Tensor) -> Tensor:
