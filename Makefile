@@ -97,8 +97,10 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed
+# The pages of results, and all documents as a site in build/site; a broken link is an error.
+docs: $(VENV)/.installed-docs
 	$(BIN)/metatkgr reproduce --write-pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 screenshots: $(VENV)/.installed-dev
 	cd tests && ../$(BIN)/python -m serving.screenshots ../docs/images
@@ -122,6 +124,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) -e '.[dev]'
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
 	touch $@
 
 # Apart, so that what audits is not among what is audited.

@@ -87,7 +87,7 @@ def lowest() -> str:
     return "\n".join(sorted(lines)) + "\n"
 
 
-RUNTIME = tuple(extra for extra in declared() if extra not in ("", "dev", "all"))
+RUNTIME = tuple(extra for extra in declared() if extra not in ("", "dev", "docs", "all"))
 """Extras that are used, not developed with."""
 
 

@@ -139,6 +139,20 @@ def test_every_documented_program_runs(document: Path, run: Run, tmp_path: Path)
     assert done.returncode == 0, done.stderr
 
 
+def test_every_document_is_in_the_site_and_the_other_way_round() -> None:
+    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    folder = ROOT / "docs"
+    assert sorted(named) == sorted(str(p.relative_to(folder)) for p in folder.rglob("*.md"))
+
+
+def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Forecaster" in (tmp_path / "reference.html").read_text(encoding="utf-8")
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
