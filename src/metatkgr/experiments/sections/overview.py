@@ -15,7 +15,14 @@ from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.sections import Drawing, figure, section
 from metatkgr.experiments.sections.seen import blind_leads
-from metatkgr.experiments.sections.tables import MISSING, number, pivot, stale_mark, table
+from metatkgr.experiments.sections.tables import (
+    MISSING,
+    interval_of,
+    number,
+    pivot,
+    stale_mark,
+    table,
+)
 from metatkgr.experiments.significance import RESAMPLES, Draws
 
 if TYPE_CHECKING:
@@ -64,13 +71,10 @@ def headline(results: Results, shots: int = _SHOTS) -> list[str]:
 def _with_interval(results: Results, dataset: str, row: Row, shots: int) -> str:
     """'.533 (.514-.553)', a dagger behind it where it is stale."""
     runs = results.of(dataset, row, shots)
-    values, drawn = values_of(runs), results.draws.get((dataset, shots))
+    values = values_of(runs)
     assert values is not None
-    text = number(values[:, 0].mean())
-    if drawn is not None and row in drawn.mrr:
-        low, high = drawn.interval(row)
-        text += f" ({number(low)}-{number(high)})"
-    return text + stale_mark(runs)
+    mean = number(values[:, 0].mean())
+    return mean + interval_of(results, dataset, row, shots) + stale_mark(runs)
 
 
 @section("overview", place=10)

@@ -22,6 +22,7 @@ __all__ = [
     "STAR",
     "WITHIN",
     "WORSE",
+    "interval_of",
     "main_table",
     "mark",
     "mean_and_spread",
@@ -202,7 +203,7 @@ def _detailed(results: Results) -> list[str]:
                 if len(own) > 1:
                     text += f" ± {number(own.std(ddof=1))}"
                 elif metric == 0:
-                    text += _interval(runs[0])
+                    text += interval_of(results, dataset, row, shots)
                 texts.append(text + _beside(printed, metric, own.mean(), std=True))
             return " / ".join(texts) + stale_mark(runs)
 
@@ -214,8 +215,12 @@ def _detailed(results: Results) -> list[str]:
     return lines
 
 
-def _interval(run: Record, filter: str = "static", subset: str = "all") -> str:
-    low, high = run.result["metrics"][filter][subset]["mrr_ci95"]
+def interval_of(results: Results, dataset: str, row: Row, shots: int) -> str:
+    """' (.514-.553)': of the MRR, over entities and seeds; empty where sums were not kept."""
+    drawn = results.draws.get((dataset, shots))
+    if drawn is None or row not in drawn.mrr:
+        return ""
+    low, high = drawn.interval(row)
     return f" ({number(low)}-{number(high)})"
 
 
@@ -269,7 +274,4 @@ def _subset_cell(runs: list[Record], filter: str, subset: str) -> str:
     values = values_of(runs, filter, subset)
     if values is None:
         return MISSING
-    texts = mean_and_spread(values)
-    if len(values) == 1:
-        texts[0] += _interval(runs[0], filter, subset)
-    return " / ".join(texts) + stale_mark(runs)
+    return " / ".join(mean_and_spread(values)) + stale_mark(runs)
