@@ -70,9 +70,10 @@ faults: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --seed $(SEED) \
 		--out ../results/faults.json
 
-# Ten minutes of mixed load on one service; its memory must stay level.
+# Ten minutes of mixed load on one service; its memory must stay level. Two hours:
+# `make soak SOAK="--seconds 7200"`.
 soak: $(VENV)/.installed-dev
-	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.soak --out ../results/soak.json
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.soak $(SOAK) --out ../results/soak.json
 
 # Ranks, tasks, readers, appends and answers are as recorded; `make goldens GOLDENS=--all` is long.
 goldens: $(VENV)/.installed-dev
@@ -82,8 +83,8 @@ goldens: $(VENV)/.installed-dev
 house: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m house.walk
 
-# Pins, licences, undeclared imports; the bill of materials and requirements with hashes for this
-# Python, in build/audit; then known vulnerabilities, for which the network is asked.
+# Pins, licences, undeclared imports; the bill of materials, and requirements with hashes for each
+# extra and Python, in build/audit; then known vulnerabilities, for which the network is asked.
 audit: $(VENV)/.installed-dev $(VENV)/audit/bin/pip-audit
 	$(BIN)/python -m pytest tests/audit tests/test_packaging.py
 	cd tests && ../$(BIN)/python -m audit.packages ../build/audit

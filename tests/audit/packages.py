@@ -27,6 +27,8 @@ from metatkgr.version import __version__
 ROOT = Path(__file__).parent.parent.parent
 BESIDE = ("benchmarks", "studies")
 """Folders of code that are not in the wheel."""
+PYTHONS = ("3.11", "3.12", "3.13")
+"""For which requirements are written."""
 FREE = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|HPND|Unlicense|CC0|Zlib|0BSD|"
     r"Historical Permission|Public Domain|CNRI",
@@ -186,16 +188,18 @@ def _requires(name: str, addresses: dict[str, str]) -> list[str]:
     return sorted(addresses[other] for other in names if other in addresses and other != name)
 
 
-def locked(extra: str) -> str:
-    """Requirements of an install with the sum of every file, for this Python and this platform.
+def locked(extra: str, python: str) -> str:
+    """Requirements of an install with the sum of every file, for a Python and this platform.
 
-    They are what pip would take from the index it is set to; it looks, and installs nothing.
+    They are what pip would take from the index it is set to; it looks, and installs nothing. What
+    hangs on the version of Python by a marker is chosen for the one that runs this: pip's limit.
     """
     wanted = [str(r) for key, rs in declared().items() if key in ("", extra) for r in rs]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report"]
         command += [str(report), "--ignore-installed", "-c", str(ROOT / "constraints.txt")]
+        command += ["--python-version", python, "--only-binary", ":all:", "--target", folder]
         subprocess.run([*command, *wanted], check=True)
         found = json.loads(report.read_text(encoding="utf-8"))["install"]
     lines = []
@@ -219,9 +223,13 @@ def main() -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         bill = json.dumps(bill_of_materials(), indent=2) + "\n"
         (Path(folder) / "sbom.cdx.json").write_text(bill, encoding="utf-8")
-        for extra in RUNTIME:
-            path = Path(folder) / f"{extra}-py{sys.version_info[0]}{sys.version_info[1]}.txt"
-            path.write_text(locked(extra), encoding="utf-8")
+        for python in PYTHONS:
+            for extra in RUNTIME:
+                path = Path(folder) / f"{extra}-py{python.replace('.', '')}.txt"
+                try:
+                    path.write_text(locked(extra, python), encoding="utf-8")
+                except subprocess.CalledProcessError:
+                    print(f"{path.name}: not everything that is pinned has a wheel for {python}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.errors import SettingsError
 from metatkgr.models import create
+from metatkgr.models.baselines import gen
 from metatkgr.models.common.support_network import Unseen, first_layer, second_layer
 from metatkgr.models.trainable import TrainableModel
 
@@ -121,6 +122,16 @@ def test_tgen_averages_the_scores_of_its_samples(samples: int) -> None:
     # What the asking entity's own noise takes off is the same for all.
     others = [0, 1, 3]
     close(scores[others] - scores[0], expected[others] - expected[0])
+
+
+def test_tgen_draws_no_more_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's run may ask for any number of samples; its weights do not show it."""
+    tgen = model("tgen", SECOND, samples=10)
+    monkeypatch.setattr(gen, "_MOST_DRAWN", 10 * tgen.entity.numel() - 1)
+    with pytest.raises(SettingsError, match="fewer samples"):
+        tgen.adapt(TWO_NEW)
+    monkeypatch.setattr(gen, "_MOST_DRAWN", 10 * tgen.entity.numel())
+    tgen.adapt(TWO_NEW)
 
 
 def test_tgen_without_samples_takes_the_expectation() -> None:

@@ -58,6 +58,8 @@ _CACHE_BYTES = 1 << 30
 """Vectors of unseen entities that are kept, for as many times as fit."""
 _NOISE_SEED = 20
 """T-GEN's samples at evaluation: the same for everyone, always."""
+_MOST_DRAWN = 1 << 30
+"""Numbers that the samples of all entities have together, at most."""
 _TABLES = ("entity", "relation")
 
 
@@ -257,6 +259,11 @@ class TGEN(_GEN[TGENSettings]):
         """Keep the supports, and draw each unseen entity's samples."""
         super().adapt(supports)
         shape = (self.settings.samples, *self.entity.shape)
+        if math.prod(shape) > _MOST_DRAWN:
+            raise SettingsError(
+                f"samples times entities times dimension must be at most {_MOST_DRAWN:,}, not "
+                f"{math.prod(shape):,}; set fewer samples, or 0 for the expectation"
+            )
         generator = torch.Generator().manual_seed(_NOISE_SEED)
         new = self.unseen_.entity.cpu()
 
