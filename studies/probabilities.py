@@ -2,7 +2,9 @@
 
 ``python -m studies.probabilities [GRAPH ...]`` cuts each graph in time, fits a calibration to what
 lies before the cut, as a forecaster does that is asked at that moment, and judges it on queries
-about newcomers after the cut. It writes ``results/probabilities.json`` and prints the table.
+about newcomers after the cut. Whether and when facts come is measured beside it, against a constant
+rate for each relation and against the last gap. It writes ``results/probabilities.json`` and prints
+both tables.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from metatkgr.data.visibility import VisibleFacts
 from metatkgr.experiments.sections.tables import number, table
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.calibrating import fit_calibration, judged
+from metatkgr.forecasting.hazard import BASELINES, within_report
 from metatkgr.models import create
 
 __all__ = ["GRAPHS", "business", "graph", "measured", "payments"]
@@ -104,7 +107,7 @@ def measured(facts: Facts, model: str = "paths", most: int = _QUERIES) -> dict[s
     fitted = fit_calibration(create(model), VisibleFacts.of(early))
     found = judged(fitted, create(model), VisibleFacts.of(facts), since=cut, most=most)
     assert found is not None
-    return found | {"fitted to": fitted.queries}
+    return found | {"fitted to": fitted.queries, "within": within_report(VisibleFacts.of(facts))}
 
 
 def written(results: dict[str, Any]) -> list[str]:
@@ -127,6 +130,28 @@ def written(results: dict[str, Any]) -> list[str]:
     return table(head, rows)
 
 
+def written_within(results: dict[str, Any]) -> list[str]:
+    """The table of whether and when."""
+    rows = []
+    for name, found in results.items():
+        for steps, within in found["within"].items():
+            ours = within["hazard"]
+            each = [within[way] for way in ("hazard", *BASELINES)]
+            rows.append(
+                [
+                    name,
+                    steps,
+                    f"{within['queries']:,}",
+                    number(within["came"]),
+                    number(ours["ece"]),
+                    " / ".join(number(one["brier"]) for one in each),
+                    " / ".join(number(one["log_likelihood"], 2) for one in each),
+                ]
+            )
+    head = ["", "within", "queries", "came", "error", "Brier score", "log-likelihood"]
+    return table(head, rows)
+
+
 def main(names: list[str]) -> None:
     """Measure some graphs, or all; keep what is known of the others."""
     results = read_json(_RESULTS) if _RESULTS.exists() else {}
@@ -136,7 +161,7 @@ def main(names: list[str]) -> None:
         results[name] = found | {"before": (results.get(name) or {}).get("before")}
         print(name, found, flush=True)
     write_json(_RESULTS, results)
-    print("\n".join(written(results)))
+    print("\n".join([*written(results), "", *written_within(results)]))
 
 
 if __name__ == "__main__":

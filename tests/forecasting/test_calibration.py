@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -282,3 +283,39 @@ def test_a_club_plays_for_nobody() -> None:
         found = forecaster.predict(facts.entities[club], top=20)
         odd = [f for f in found if (f.relation, f.side) == ("plays for", "object")]
         assert sum(forecast.probability for forecast in odd) < 0.005
+
+
+def test_far_dates_spread_out() -> None:
+    """Before, the first answer was as likely in ten years as tomorrow."""
+    facts = mt.load("world:6000")
+    forecaster = mt.Forecaster.of("paths", facts)
+    for number in facts.subject[[-3, -10, -20]].tolist():
+        dates = (None, "2019-01-07", "2030-01-07")
+        found = [forecaster.predict(facts.entities[number], "plays for", at=at) for at in dates]
+        first = [one[0].probability for one in found]
+        assert first[0] > first[1] > first[2]
+        others = [one.other for one in found if one.other is not None]
+        assert others[0] < others[1] < others[2]
+
+
+def test_a_given_schema_is_obeyed(tmp_path: Path) -> None:
+    told = [(f"p{n}", "plays for", f"club {n % 3}", n) for n in range(30)]
+    told += [("p0", "met", f"p{n}", 31) for n in range(1, 9)]
+    facts = mt.read_facts(told)
+    kinds = {name: name.split(" ")[0].rstrip("0123456789") for name in facts.entities.names}
+    path = tmp_path / "schema.json"
+    pairs = {"plays for": ["p", "club"], "met": ["p", "p"]}
+    path.write_text(json.dumps({"types": kinds, "relations": pairs}), encoding="utf-8")
+    forecaster = mt.Forecaster.of("paths", facts).obey(path)
+    found = forecaster.predict("p0", "plays for", top=40)
+    shown = {one.entity for one in found if one.probability > 0}
+    assert shown == {"club 0", "club 1", "club 2"}
+    for one in forecaster.predict("club 1", top=40):
+        assert one.probability == 0 or (one.relation, one.side) == ("plays for", "subject")
+    # Who has no type, as a newcomer, stays possible.
+    forecaster.observe([("p1", "plays for", "a newcomer", 40)])
+    assert any(one.entity == "a newcomer" for one in forecaster.predict("p1", "plays for"))
+    for content in ("[]", '{"types": {}}', '{"types": {}, "relations": {"met": ["p"]}}'):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(DataError, match=r"no schema|domain and a range"):
+            forecaster.obey(path)

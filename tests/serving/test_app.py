@@ -74,6 +74,19 @@ def test_without_a_relation_any_next_fact_is_forecast(client: TestClient, world:
     subject = {"entity": world.entities[0], "relation": world.relations[0], "side": "subject"}
     answer = client.post("/predict", json=subject).json()
     assert {f["side"] for f in answer["forecasts"]} == {"subject"}
+    assert sum(f["probability"] for f in answer["forecasts"]) + answer["other"] == pytest.approx(1)
+    answer = client.post("/predict", json=subject | {"within": "2w"}).json()
+    total = sum(f["probability"] for f in answer["forecasts"]) + answer["other"]
+    assert total == pytest.approx(answer["comes"])
+    assert answer["comes"] < 1
+
+
+def test_quality_tells_how_far_off_probabilities_are_at_every_rank(client: TestClient) -> None:
+    told = client.get("/quality").json()["calibration"]
+    if told["queries"]:
+        assert 0 <= told["ece_ranks"] <= 1
+        stated, seen = (sum(row[column] for row in told["ranks"]) for column in (1, 2))
+        assert (stated, seen) == pytest.approx((1, 1))
 
 
 def test_facts_are_there_after_a_restart(world: Facts, store: Path) -> None:

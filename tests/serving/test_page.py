@@ -166,6 +166,7 @@ def test_the_model_is_shown_beside_the_rules_and_over_time(open_page: Open) -> N
     page.wait_for_selector("#quality-table table", timeout=30_000)
     assert page.locator("#quality-table tbody th").all_inner_texts() == ["paths", "recurrency"]
     assert page.locator("#quality-lines polyline").count() == 2
+    assert page.locator("#reliability rect").count() in (0, 10)
     assert page.get_attribute("#tab-quality", "aria-current") == "page"
     assert "60 of " in page.inner_text("#quality-status")
 

@@ -90,6 +90,13 @@ def predict(
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="A JSON file with the types of entities and of the ends of relations; what it "
+            "rules out is no answer."
+        ),
+    ] = None,
     cluster: options.Cluster = None,
     workers: Annotated[
         int, typer.Option(min=1, help="With --cluster local: processes that share the newcomers.")
@@ -134,6 +141,8 @@ def predict(
             **reading.options(console, data=data if facts else None),
         )
         forecaster = Forecaster.load(opened)
+        if schema is not None:
+            forecaster.obey(schema)
     if facts is not None:
         more = reading.more_facts(facts, forecaster.facts, console)
         taken = forecaster.observe(more, allow_far=allow_far)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr.data.facts import IntArray
 from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import in_chunks
@@ -34,6 +36,8 @@ _ENOUGH = 500
 """With fewer queries, those of the period before are taken too."""
 _FEWEST = 20
 """With fewer still, nothing is fitted."""
+_EARLIER = 300
+"""Queries of a period that are asked as of an earlier time too."""
 _HALF_LIVES = 2
 """In the time of the queries: late ones count most."""
 _HELD_BACK = 1 / 3
@@ -77,7 +81,14 @@ def fit_calibration(
         return Calibration()
     scale = _scale(torch.cat([draw.scored.value for draw in draws.values()]))
     sample = _Sample.of(list(draws.values()), scale)
-    return replace(sample.fit(), split=" and ".join(draws), **sample.errors())
+    # Some are asked again as of a while before, from which it is learned how much less is known.
+    early = [
+        _Draw.of(model, visible, Period.parse(split), shots, seed, most=_EARLIER, early=True)
+        for split in draws
+    ]
+    every = _Sample.of([*draws.values(), *(draw for draw in early if draw is not None)], scale)
+    fitted = replace(every.fit(), queries=len(sample.answer))
+    return replace(fitted, split=" and ".join(draws), **sample.errors())
 
 
 def calibration_report(
@@ -145,10 +156,10 @@ def judged(
     }
 
 
-def _rank_errors(chances: Chances, answer: Tensor, unseen: Tensor) -> list[float]:
-    """Expected calibration error of each band of ranks, and of someone new.
+def _by_rank(chances: Chances, answer: Tensor, unseen: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """What each band of ranks, and then someone new, is stated to have, and who had it, (Q,) each.
 
-    A band is stated to hold what its candidates are stated to have together.
+    A band is stated to have what its candidates are stated to have together.
 
     Args:
         chances: of Q queries.
@@ -157,15 +168,15 @@ def _rank_errors(chances: Chances, answer: Tensor, unseen: Tensor) -> list[float
     """
     chance, order = torch.sort(chances.chance, dim=1, descending=True, stable=True)
     right = (chances.entity == answer.unsqueeze(1)).gather(1, order) & ~unseen.unsqueeze(1)
-    errors = []
+    bands = []
     for low, high in zip(BANDS, (*BANDS[1:], None), strict=True):
         stated, hit = chance[:, low - 1 : high and high - 1], right[:, low - 1 : high and high - 1]
         said, seen = stated.sum(1), hit.any(1)
         if high is None:
             said = said + chances.behind * chances.others
             seen = ~unseen & ~right[:, : low - 1].any(1)
-        errors.append(expected_calibration_error(said, seen))
-    return [*errors, expected_calibration_error(chances.new, unseen)]
+        bands.append((said, seen))
+    return [*bands, (chances.new, unseen)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +186,8 @@ class _Draw:
     drawn: DrawnQueries
     scored: Scored
     history: History
+    lead: Tensor
+    """(N,) steps by which each is asked before its time."""
 
     @property
     def answer(self) -> Tensor:
@@ -192,6 +205,7 @@ class _Draw:
         *,
         since: int = 0,
         most: int = _QUERIES,
+        early: bool = False,
     ) -> _Draw | None:
         """Score some queries of a split; None where it has none."""
         index = TemporalIndex.of(visible)
@@ -202,6 +216,14 @@ class _Draw:
         if not model.live:
             most = min(most, max(_CELLS // index.entities, 10 * _FEWEST))
         drawn = drawn.some(most, seed)
+        lead = np.zeros_like(drawn.queries.time)
+        if early:
+            lead = _leads(drawn, index, seed)
+            earlier = replace(drawn.queries, time=drawn.queries.time - lead)
+            drawn = replace(drawn, queries=earlier).kept(lead > 0)
+            lead = lead[lead > 0]
+            if not len(lead):
+                return None
         model.prepare(visible).adapt(drawn.supports)
         scored: list[Scored] = []
 
@@ -209,7 +231,16 @@ class _Draw:
             scored.append(Scored.of(model.score(drawn.queries[begin:end])))
 
         in_chunks(len(drawn.answer), _AT_ONCE, look)
-        return cls(drawn, Scored.cat(scored), History(index, drawn.supports))
+        history = History(index, drawn.supports)
+        return cls(drawn, Scored.cat(scored), history, torch.from_numpy(lead))
+
+
+def _leads(drawn: DrawnQueries, index: TemporalIndex, seed: int) -> IntArray:
+    """(N,) by how many steps each query is asked earlier: any scale, but after its entity came."""
+    first = index.first_step_of(torch.from_numpy(drawn.queries.entity)).numpy()
+    most = np.maximum(drawn.queries.time - first - 1, 0)
+    share = np.random.default_rng([seed, 0x1EAD]).random(len(most))
+    return np.asarray(np.expm1(share * np.log1p(most)), np.int64)
 
 
 def _scale(value: Tensor) -> float:
@@ -247,7 +278,8 @@ class _Sample:
                 rows = slice(begin, begin + _AT_ONCE)
                 queries, answer = draw.drawn.queries[rows], draw.answer[rows]
                 value, entity = draw.scored.value[rows], draw.scored.entity[rows]
-                standing = Standing.of(draw.history, queries, value, entity, scale)
+                lead = draw.lead[rows]
+                standing = Standing.of(draw.history, queries, value, entity, scale, lead)
                 # The answer alone tells of which kind it is, where it is not among the first.
                 alone = Standing.of(
                     draw.history, queries, value[:, :1], answer.unsqueeze(1), scale
@@ -285,14 +317,21 @@ class _Sample:
             "ece_ranks": late.error(fitted),
             "log_loss": late.log_loss(fitted),
             "reliability": tuple(bins_of(stated, correct, BINS)),
+            "ranks": tuple(
+                (float(rank), float(said.mean()), float(seen.double().mean()))
+                for rank, (said, seen) in zip((*BANDS, 0), late.by_rank(fitted), strict=True)
+            ),
         }
+
+    def by_rank(self, calibration: Calibration) -> list[tuple[Tensor, Tensor]]:
+        """What each band of ranks was stated to have, and where the answer was."""
+        found = calibration.apply(self.scored, self.standing)
+        return _by_rank(found, self.answer, self.unseen)
 
     def error(self, calibration: Calibration) -> float:
         """Expected calibration error over all ranks: the mean over their bands."""
-        errors = _rank_errors(
-            calibration.apply(self.scored, self.standing), self.answer, self.unseen
-        )
-        return sum(errors) / len(errors)
+        bands = self.by_rank(calibration)
+        return sum(expected_calibration_error(*band) for band in bands) / len(bands)
 
     def first(self, calibration: Calibration) -> tuple[Tensor, Tensor]:
         """(N,) probability of the likeliest candidate, and whether it is the answer."""

@@ -45,7 +45,7 @@ _HEAD = 1024
 """Candidates that are looked at one by one; those behind share what is left."""
 _LEAST, _LEAST_IN_ALL = 1e-6, 0.03
 """The chance that everybody has, and what all of these may amount to."""
-_FORMAT = 3
+_FORMAT = 4
 _HEAVIEST = 1e3
 """Weights beyond this are none that was fitted."""
 
@@ -55,12 +55,20 @@ Weights = tuple[tuple[float, ...], ...]
 def _guess() -> tuple[Weights, Weights]:
     """Weights where nothing can be fitted: by rank, and as the slot's latest facts were.
 
-    A repeat is likelier than these facts tell, someone who never filled the slot less likely.
+    A repeat is likelier than these facts tell, someone who never filled the slot less likely; the
+    further a query lies ahead, the less is known.
     """
-    by_rank = tuple(float(name == "rank") for name in TRAITS)
+    by_rank = tuple({"rank": 1.0, "rank, ahead": 0.1}.get(name, 0.0) for name in TRAITS)
     more = {"repeat": 2.0, "other": -2.0}
     by_share = tuple(
-        tuple({"always": more.get(kind, 0.0), "share": 1.0}.get(name, 0.0) for name in WHOLE)
+        tuple(
+            {
+                "always": more.get(kind, 0.0),
+                "share": 1.0,
+                "ahead": -0.2 if kind == "repeat" else 0.0,
+            }.get(name, 0.0)
+            for name in WHOLE
+        )
         for kind in KINDS
     )
     return (by_rank,) * len(KINDS), by_share
@@ -93,6 +101,9 @@ class Calibration:
     """Mean of -log P(answer) there."""
     reliability: tuple[tuple[float, float, float], ...] = ()
     """Stated and observed share of the first forecast there, and of how many queries, by bins."""
+    ranks: tuple[tuple[float, float, float], ...] = ()
+    """First rank of each band, what its candidates were stated to have together, and how often the
+    answer was there; of the rank 0: someone new."""
     hazard: Hazard = field(default_factory=Hazard)
     """Whether and when facts come."""
     made_for: str = ""
@@ -147,6 +158,7 @@ class Calibration:
             "ece_ranks": self.ece_ranks,
             "log_loss": self.log_loss,
             "reliability": [list(row) for row in self.reliability],
+            "ranks": [list(row) for row in self.ranks],
         }
 
     def _check(self) -> None:
@@ -172,7 +184,8 @@ class Calibration:
             raise ValueError("an error that is none")
         if self.log_loss is not None and not 0 <= float(self.log_loss) < math.inf:
             raise ValueError(f"the loss {self.log_loss!r}")
-        if any(len(row) != 3 or not all(map(math.isfinite, row)) for row in self.reliability):
+        rows = (*self.reliability, *self.ranks)
+        if any(len(row) != 3 or not all(map(math.isfinite, row)) for row in rows):
             raise ValueError("no reliability")
 
     def save(self, path: Path) -> None:
@@ -191,7 +204,7 @@ class Calibration:
             content = read_json(path)
             if content.pop("format") != _FORMAT:
                 raise ValueError("another version's")
-            for name in ("traits", "whole", "reliability"):
+            for name in ("traits", "whole", "reliability", "ranks"):
                 content[name] = tuple(tuple(map(float, row)) for row in content[name])
             hazard = {name: tuple(map(float, row)) for name, row in content["hazard"].items()}
             loaded = cls(**{**content, "hazard": Hazard(**hazard)})

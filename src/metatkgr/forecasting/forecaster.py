@@ -26,6 +26,7 @@ from metatkgr.forecasting.known import KnownFacts
 from metatkgr.forecasting.live import Engine, Snapshot
 from metatkgr.forecasting.names import checked_name
 from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
+from metatkgr.forecasting.schema import Schema
 from metatkgr.models.base import Explanation, Model
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.recent import Recent
@@ -148,6 +149,15 @@ class Forecaster(KnownFacts):
                 self._kept.save(self._calibration)
             return self._calibration
 
+    def obey(self, schema: Schema | str | Path) -> Forecaster:
+        """Leave out what a schema, or a file that holds one, rules out; returns self."""
+        if not isinstance(schema, Schema):
+            schema = Schema.load(schema, self._trained_on)
+        with self._lock:
+            self._engine.schema = schema
+            self._past = Recent(self._as_of, _DATES)
+        return self
+
     def at(self, date: Any) -> Forecaster:
         """A forecaster that knows only what had happened by a date, for looking back.
 
@@ -172,6 +182,7 @@ class Forecaster(KnownFacts):
             self._another(), facts, shots=self.shots, calibration=self.calibration, **how
         )
         made._engine.last_old_step = self._engine.last_old_step
+        made._engine.schema = self._engine.schema
         return made
 
     def _as_of(self, when: tuple[int, int]) -> Forecaster:
@@ -185,7 +196,9 @@ class Forecaster(KnownFacts):
         if self._learned:
             return self.anew(as_of(self.facts, step, names=False))
         how: dict[str, Any] = {"another": self._another, "learned": False}
-        return Forecaster(self._another(), as_of(self.facts, step), shots=self.shots, **how)
+        made = Forecaster(self._another(), as_of(self.facts, step), shots=self.shots, **how)
+        made._engine.schema = self._engine.schema
+        return made
 
     # Queries
 
@@ -272,7 +285,8 @@ class Forecaster(KnownFacts):
                 return self._engine.score(snapshot, queries, calibration)
 
             askings = [
-                one.answers(snapshot, self.shots, calibration.hazard) for one in asked.values()
+                one.answers(snapshot, self.shots, calibration.hazard, self._engine.schema)
+                for one in asked.values()
             ]
             found = dict(zip(asked, answered(askings, ask), strict=True))
         explained = [

@@ -16,7 +16,7 @@ each; behind them all others of a kind have one together, and so have all newcom
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary, proxy
 
@@ -43,6 +43,7 @@ TRAITS = (
     "link age",
     "contact age",
     "overlap",
+    "rank, ahead",
     "behind",
 )
 """What tells the candidates of one kind apart."""
@@ -53,12 +54,14 @@ WHOLE = (
     "slot facts",
     "slot fillers",
     "slot singles",
+    "ahead",
     "share",
     "first rank",
     "first distance",
 )
 """What tells how likely a kind is: the past of the query entity and of the slot, the share of the
-kind in the slot's latest facts, and where the scores place its first candidate."""
+kind in the slot's latest facts, and where the scores place its first candidate. ``ahead``: how far
+the query's time lies ahead of all that is known."""
 _LATEST = 64
 """Facts of a slot that tell who fills it, and how."""
 _ROLES = 8
@@ -90,7 +93,13 @@ class Standing:
 
     @classmethod
     def of(
-        cls, history: History, queries: Queries, value: Tensor, entity: Tensor, scale: float
+        cls,
+        history: History,
+        queries: Queries,
+        value: Tensor,
+        entity: Tensor,
+        scale: float,
+        lead: Tensor | None = None,
     ) -> Standing:
         """Look them up.
 
@@ -100,9 +109,14 @@ class Standing:
             value: (Q, M) scores of the first candidates, best first.
             entity: (Q, M) who they are.
             scale: of the scores: what counts as a distance of 1.
+            lead: (Q,) steps between what is known and what is asked about; None: those that lie
+                between the last fact and the queries.
         """
         index, size = history.index, len(queries)
         _, relation, time = history.columns(queries)
+        if lead is None:
+            lead = (torch.from_numpy(queries.time) - (index.steps - 1)).clamp(min=0)
+        ahead = lead.double().log1p()
         now = time.unsqueeze(1).expand_as(entity)
         slot = relation.unsqueeze(1).expand_as(entity)
         usage = index.slots.usage(entity.flatten(), slot.flatten(), now.flatten(), DECAYS[-1:])
@@ -137,11 +151,13 @@ class Standing:
             -_log_age(now, link),
             -_log_age(now, contact),
             overlap.clamp(min=_FITS / 10).log(),
+            order.rank * ahead.unsqueeze(1),
             torch.zeros_like(order.rank),
         ]
         traits = torch.stack([column.float() for column in columns], 2)
         known = _per_kind(kind, used)[:, [REPEAT, FILLER]].sum(1)
-        rest = _traits_behind(traits, kind, inside, behind, (whole[:, 0] - known).clamp(min=0))
+        left = (whole[:, 0] - known).clamp(min=0)
+        rest = _traits_behind(traits, kind, inside, behind, left, ahead)
         behind[:, NEW] = 1.0
         single = (kind != NEW).double()
         numbers = torch.arange(len(KINDS)).expand(size, -1)
@@ -149,7 +165,7 @@ class Standing:
             [
                 *(
                     column.float().unsqueeze(1).expand(-1, len(KINDS))
-                    for column in _about(links, time, whole)
+                    for column in (*_about(links, time, whole), ahead)
                 ),
                 latest.shares[member],
                 order.first_rank.float(),
@@ -170,6 +186,11 @@ class Standing:
         columns = zip(*(part._columns() for part in parts), strict=True)
         return cls(*(torch.cat(column) for column in columns))
 
+    def only(self, allowed: Tensor) -> Standing:
+        """Without first candidates, (Q, M), that may not be answers."""
+        first = self.count[:, : allowed.shape[1]] * allowed
+        return replace(self, count=torch.cat([first, self.count[:, allowed.shape[1] :]], 1))
+
     def kept(self, rows: Tensor) -> Standing:
         """Those of some queries."""
         return Standing(*(column[rows] for column in self._columns()))
@@ -179,7 +200,7 @@ class Standing:
 
 
 def _traits_behind(
-    traits: Tensor, kind: Tensor, inside: Tensor, behind: Tensor, facts: Tensor
+    traits: Tensor, kind: Tensor, inside: Tensor, behind: Tensor, facts: Tensor, ahead: Tensor
 ) -> Tensor:
     """(Q, 5, F) of all who stand behind the first: like the last of these but for rank and count.
 
@@ -189,6 +210,7 @@ def _traits_behind(
         inside: (Q, 5) how many of each kind are among the first.
         behind: (Q, 5) how many are not.
         facts: (Q,) those of the slot that none of the first is in.
+        ahead: (Q,) how far ahead the query lies.
     """
     rest = torch.zeros(len(kind), len(KINDS), traits.shape[2])
     for number in range(NEW):
@@ -198,6 +220,8 @@ def _traits_behind(
     rest[:, :NEW, TRAITS.index("rank")] = -(inside + 0.5 * behind + 1)[:, :NEW].log().float()
     mean = facts / behind[:, FILLER].clamp(min=1)
     rest[:, FILLER, TRAITS.index("count")] = (mean + _LEAST).log().float()
+    rank = -rest[:, :NEW, TRAITS.index("rank")]
+    rest[:, :NEW, TRAITS.index("rank, ahead")] = rank * ahead.float().unsqueeze(1)
     rest[:, :NEW, TRAITS.index("behind")] = 1.0
     return rest
 

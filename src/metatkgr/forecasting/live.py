@@ -29,6 +29,7 @@ from metatkgr.forecasting.calibration import Calibration, Chances, Scored
 from metatkgr.forecasting.hazard import fit_hazard
 from metatkgr.forecasting.kinds import Standing
 from metatkgr.forecasting.names import GrowingVocabulary
+from metatkgr.forecasting.schema import Schema
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explains, Explanation, Model
@@ -146,6 +147,8 @@ class Engine:
         self._known = len(visible.entities)
         self.last_old_step = int(Periods.last_steps(visible.base)[Period.META_VALIDATION])
         """Of what a trained model has learned from."""
+        self.schema: Schema | None = None
+        """What it rules out is no answer."""
         self._shown = -1
         self._adapted: frozenset[int] = frozenset()
         """The entities whose first facts the model and the history know."""
@@ -219,6 +222,10 @@ class Engine:
             standing = Standing.of(
                 self._history, some, scored.value, scored.entity, calibration.scale
             )
+            if self.schema is not None:
+                relation = torch.from_numpy(some.relation)
+                allowed = self.schema.allows(snapshot.entities, relation, scored.entity)
+                standing = standing.only(allowed)
             parts.append(calibration.apply(scored, standing))
 
         # A live model never learns from what it has scored: a tenth of the time is saved.

@@ -35,6 +35,7 @@ from metatkgr.forecasting.hazard import Hazard
 from metatkgr.forecasting.incoming import checked_step, steps_of
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.names import checked_name
+from metatkgr.forecasting.schema import Schema
 
 __all__ = [
     "SIDES",
@@ -129,14 +130,22 @@ class Asked:
     within: int | None = None
     """How many steps from this one on; None: given that it happens at this one."""
 
-    def answers(self, snapshot: Snapshot, shots: int, hazard: Hazard) -> Asking:
+    def answers(
+        self, snapshot: Snapshot, shots: int, hazard: Hazard, schema: Schema | None = None
+    ) -> Asking:
         """Ask for the best candidates."""
         if self.relation is not None:
             comes = None if self.within is None else self._comes(snapshot, hazard)[self.relation]
             return _best_candidates(snapshot, self, self.relation, comes)
         if self.within is not None:
-            return _best_facts(snapshot, self, self._comes(snapshot, hazard))
-        return _best_facts(snapshot, self, next_relations(snapshot, self.entity, self.step, shots))
+            share = self._comes(snapshot, hazard)
+        else:
+            share = next_relations(snapshot, self.entity, self.step, shots)
+        if schema is not None:
+            possible = schema.possible(snapshot.entities.name(self.entity))
+            left = share * possible
+            share = left if self.within is not None else left / max(float(left.sum()), 1e-12)
+        return _best_facts(snapshot, self, share)
 
     def queries(self, relations: Sequence[int]) -> Queries:
         """What a model is asked: one query for each relation."""

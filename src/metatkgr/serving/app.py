@@ -163,7 +163,8 @@ def create_app(
     @app.get("/quality", responses=_errors(), dependencies=secured)
     def measured() -> schemas.QualityOut:
         """How good the model is, over time and beside the rules; measured after the start."""
-        return schemas.QualityOut(status="off") if quality is None else quality.report()
+        report = schemas.QualityOut(status="off") if quality is None else quality.report()
+        return report.model_copy(update={"calibration": service.forecaster.calibration.about()})
 
     @app.get("/usage", responses=_errors(), dependencies=secured)
     def usage() -> schemas.UsageOut:

@@ -378,3 +378,6 @@ class QualityOut(BaseModel):
     of_questions: int = Field(default=0, description="From which these were drawn.")
     models: list[ModelQualityOut] = []
     spans: list[SpanOut] = []
+    calibration: dict[str, Any] = Field(
+        default={}, description="How far off the probabilities are, of the first and by rank."
+    )

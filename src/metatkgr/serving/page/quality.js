@@ -34,6 +34,43 @@ export async function showQuality() {
     ...(report.spans.length > 1 ? [lines(report, width)] : []));
   $("quality-table").replaceChildren(table(report.models));
   show($("quality-table"));
+  showReliability(report.calibration ?? {}, width);
+}
+
+/** For each band of ranks: what it was said to hold, and how often the answer was there. */
+function showReliability({ ranks = [], queries, ece, ece_ranks: eceRanks }, width) {
+  show($("reliability-title"), ranks.length > 0);
+  if (!ranks.length) return;
+  say($("reliability-status"), `On the last of ${queries.toLocaleString("en")} past questions: what `
+    + "the forecasts of each rank were said to have together (bar), and how often the answer was "
+    + `there (line). Off by ${(100 * ece).toFixed(1)} points at rank 1, by `
+    + `${(100 * eceRanks).toFixed(1)} over all ranks.`);
+  const left = 110;
+  const room = width - left - 110;
+  const most = Math.max(0.05, ...ranks.flatMap(([, said, seen]) => [said, seen]));
+  const part = (value) => `${(100 * value).toFixed(1)} %`;
+  const picture = draw("svg", {
+    viewBox: `0 0 ${width} ${ranks.length * 28 + 8}`, role: "img",
+    "aria-label": ranks.map(([rank, said, seen]) =>
+      `${rank ? `rank ${rank} on` : "someone new"}: said ${part(said)}, was ${part(seen)}`).join("; "),
+  });
+  ranks.forEach(([rank, said, seen], i) => {
+    const y = 6 + i * 28;
+    const next = ranks[i + 1]?.[0];
+    const name = !rank ? "someone new" : !next ? `rank ${rank} on`
+      : next === rank + 1 ? `rank ${rank}` : `rank ${rank}–${next - 1}`;
+    const x = left + (room * seen) / most;
+    picture.append(
+      draw("text", { x: left - 10, y: y + 15, "text-anchor": "end" }, name),
+      draw("rect", {
+        x: left, y, width: Math.max(1, (room * said) / most), height: 20, rx: 4, class: "fill-1",
+        "fill-opacity": 0.6,
+      }),
+      draw("line", { x1: x, x2: x, y1: y - 2, y2: y + 22, class: "whisker" }),
+      draw("text", { x: left + room + 6, y: y + 15, class: "small" },
+        `${part(said)} / ${part(seen)}`));
+  });
+  $("reliability").replaceChildren(picture);
 }
 
 function bars(models, width) {
