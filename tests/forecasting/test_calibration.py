@@ -178,7 +178,8 @@ def test_late_queries_count_most() -> None:
             told.append((who, "goes to", f"place {place}", day))
     found = mt.Forecaster.of(mt.read_facts(told), "paths").predict("e199", "goes to", top=3)
     assert {forecast.entity for forecast in found} == {"place 3", "place 4", "place 5"}
-    assert found.other < 0.1
+    assert found.other is not None
+    assert found.other < 0.15
 
 
 def test_weights_are_found_again() -> None:
