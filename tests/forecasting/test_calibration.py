@@ -289,7 +289,7 @@ def test_a_club_plays_for_nobody() -> None:
 def test_far_dates_spread_out() -> None:
     """Before, the first answer was as likely in ten years as tomorrow."""
     facts = mt.load("world:6000")
-    forecaster = mt.Forecaster.of("paths", facts)
+    forecaster = mt.Forecaster.of(facts, "paths")
     for number in facts.subject[[-3, -10, -20]].tolist():
         dates = (None, "2019-01-07", "2030-01-07")
         found = [forecaster.predict(facts.entities[number], "plays for", at=at) for at in dates]
@@ -307,7 +307,7 @@ def test_a_given_schema_is_obeyed(tmp_path: Path) -> None:
     path = tmp_path / "schema.json"
     pairs = {"plays for": ["p", "club"], "met": ["p", "p"]}
     path.write_text(json.dumps({"types": kinds, "relations": pairs}), encoding="utf-8")
-    forecaster = mt.Forecaster.of("paths", facts).obey(path)
+    forecaster = mt.Forecaster.of(facts, "paths").obey(path)
     found = forecaster.predict("p0", "plays for", top=40)
     shown = {one.entity for one in found if one.probability > 0}
     assert shown == {"club 0", "club 1", "club 2"}
