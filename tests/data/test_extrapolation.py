@@ -237,12 +237,11 @@ def test_examples_leave_out_what_is_true_at_the_time_and_nothing_else(world: Fac
     true: dict[tuple[int, int, int], set[int]] = {}
     for entity, relation, time, answer in literal_queries(world, 0, valid):
         true.setdefault((entity, relation, time), set()).add(answer)
-    transfer = torch.zeros(2 * len(world.relations), 2 * len(world.relations))
-    read = ExampleReader([examples], problem.known, transfer, settings, None, timed=True)
+    read = ExampleReader([examples], problem.known, settings, torch.device("cpu"), timed=True)
     (piece,) = read.pieces()
     taught = read(piece)
     index = TemporalIndex.of(examples.visible)
-    reader = Reader(index, examples.supports, transfer, settings)
+    reader = Reader(index, examples.supports, settings)
     answer = torch.from_numpy(examples.answer)
     candidates = reader.read(examples.queries, None, answer)
     sizes = []

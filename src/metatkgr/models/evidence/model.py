@@ -70,7 +70,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
     counted = frozenset(f"evidence.{name}" for name in COUNTED)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "extrapolation": {"repeats_first": False, "train_queries": 10_000},
+        "extrapolation": {"start": NONE, "repeats_first": False, "train_queries": 10_000},
     }
     tuning: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-2, "log"),
