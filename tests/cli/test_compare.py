@@ -13,7 +13,7 @@ import pytest
 
 from command_line import Run
 from metatkgr.evaluation.statistics import paired_p_value
-from metatkgr.models import available
+from metatkgr.models import DEFAULT_MODEL, available
 
 
 def test_rules_are_compared_on_data_with_p_values_in_80_columns(
@@ -52,7 +52,7 @@ def test_models_are_listed_with_what_they_need(run: Run) -> None:
     shown = run("models", "--json", "-")
     rows = json.loads(shown.out)
     assert [row["model"] for row in rows] == list(available())
-    assert [row["model"] for row in rows if row["default"]] == ["paths"]
+    assert [row["model"] for row in rows if row["default"]] == [DEFAULT_MODEL]
     assert not next(row for row in rows if row["model"] == "recurrency")["trained"]
     assert next(row for row in rows if row["model"] == "transe")["trained"]
     assert all(row["about"] for row in rows)

@@ -377,7 +377,8 @@ def models(json_out: options.JsonOut = None) -> None:
     rows = [
         {
             "model": name,
-            "trained": issubclass(kind, TrainableModel),
+            # The default comes with weights that were learned on other graphs.
+            "trained": issubclass(kind, TrainableModel) and name != DEFAULT_MODEL,
             "default": name == DEFAULT_MODEL,
             "about": (kind.__doc__ or "").strip().partition("\n")[0],
         }
