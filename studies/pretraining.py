@@ -38,7 +38,7 @@ from metatkgr.training.estimator import configure, learn
 from metatkgr.training.pretraining import SETTINGS, GraphExamples, fit, read_graph
 from studies.held_out_graphs.graphs import GRAPHS, graph_file
 
-__all__ = ["CATALOGUE", "families", "main", "table"]
+__all__ = ["CATALOGUE", "families", "main", "markdown", "table"]
 
 CATALOGUE = ("YAGO", "WIKI", "ICEWS18", "ICEWS14")
 _SIZES = (8_000, 40_000)
@@ -138,7 +138,7 @@ def table(cache: Path, out: Path, shots: Sequence[int], seeds: int, trained: boo
                 cell[key] = _measure(model, facts, number)
                 write_json(out, content)
                 print(family, number, key, cell[key], flush=True)
-    return _markdown(content)
+    return markdown(content)
 
 
 def _rows(seeds: int, trained: bool) -> Iterator[tuple[str, int | None]]:
@@ -171,18 +171,35 @@ def _measure(model: Model[Any], facts: Facts, shots: int) -> dict[str, float]:
     return {"mrr": round(summary.mrr or 0.0, 5), "hits@10": round(summary.hits[10] or 0.0, 5)}
 
 
-def _markdown(content: Mapping[str, Any]) -> str:
-    rows = sorted({row.rstrip(" 0123456789") for cell in content["cells"].values() for row in cell})
-    rows = [*RULES, *(row for row in rows if row not in (*RULES, "graph"))]
-    lines = [f"| left out | {' | '.join(rows)} |", f"|---|{'---|' * len(rows)}"]
+def markdown(content: Mapping[str, Any]) -> str:
+    """The table of the file's cells: means over seeds, the best MRR of a line in bold."""
+    learned = ("pretrained", "pretrained, trained", "trained")
+    found = {key.rstrip("0123456789").strip() for cell in content["cells"].values() for key in cell}
+    rows = [*RULES, *(row for row in learned if row in found)]
+    lines = [f"| left out | K | {' | '.join(rows)} |", f"|---|---|{'---|' * len(rows)}"]
     for name, cell in content["cells"].items():
-        shown = []
-        for row in rows:
-            values = [cell[key] for key in cell if key == row or key.rpartition(" ")[0] == row]
-            means = [np.mean([value[metric] for value in values]) for metric in ("mrr", "hits@10")]
-            shown.append(" / ".join(f"{mean:.3f}".lstrip("0") for mean in means) if values else "")
-        lines.append(f"| {name} | {' | '.join(shown)} |")
+        left_out, shots = name.removesuffix("-shot").rsplit(" ", 1)
+        means = [_means(cell, row) for row in rows]
+        best = max(mrr for mrr, _ in means)
+        shown = [
+            f"{f'**{_short(mrr)}**' if mrr == best else _short(mrr)} / {_short(hits)}"
+            for mrr, hits in means
+        ]
+        lines.append(f"| {' | '.join([left_out, shots, *shown])} |")
     return "\n".join(lines)
+
+
+def _means(cell: Mapping[str, Any], row: str) -> tuple[float, float]:
+    values = [cell[key] for key in cell if key == row or key.rpartition(" ")[0] == row]
+    mrr, hits = (
+        float(np.mean([value[metric] for value in values])) if values else 0.0
+        for metric in ("mrr", "hits@10")
+    )
+    return mrr, hits
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".lstrip("0")
 
 
 def main(arguments: Sequence[str]) -> str:

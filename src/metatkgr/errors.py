@@ -80,12 +80,12 @@ class UnknownNameError(MetaTKGRError):
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
-def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+def nearest(name: str, known: Iterable[str], limit: int = 3, *, likeness: float = 0.6) -> list[str]:
     """Names most like ``name``, best first, ignoring case; empty when nothing is close."""
     by_folded: dict[str, str] = {}
     for candidate in known:
         by_folded.setdefault(candidate.casefold(), candidate)
     if len(name) > _LONGEST:
         return []
-    matches = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=0.6)
+    matches = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=likeness)
     return [by_folded[match] for match in matches]

@@ -81,10 +81,10 @@ def test_what_goes_wrong_is_said_in_a_sentence(run: Run, events: Path, tmp_path:
     untrained = run("predict", events, "-e", CLUB, "--model", "transe")
     assert "has to be trained first" in untrained.err
     bad = tmp_path / "bad.csv"
-    bad.write_text("subject,relation,object,date\nA,owns,B,2017-06-12\n", encoding="utf-8")
+    bad.write_text("subject,relation,object,date\nA,plays four,B,2017-06-12\n", encoding="utf-8")
     refused = run("predict", events, "-e", CLUB, "--facts", bad)
     assert refused.code == 2
-    assert "unknown relation 'owns'" in refused.err
+    assert "unknown relation 'plays four'" in refused.err
 
 
 def test_a_run_answers_too(run: Run, events: Path, tmp_path: Path) -> None:

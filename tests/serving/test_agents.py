@@ -133,7 +133,7 @@ def test_what_cannot_be_answered_is_said_to_the_agent(world: Facts, tmp_path: Pa
         assert "did you mean" in said
         assert name in said
         assert "unknown relation" in await refused(
-            client, "observe", facts=[fact | {"relation": "x"}]
+            client, "observe", facts=[fact | {"relation": fact["relation"] + "x"}]
         )
         assert "top" in await refused(client, "what_next", entity=name, top=0)
         assert "facts" in await refused(client, "observe", facts=[])

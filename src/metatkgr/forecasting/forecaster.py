@@ -76,6 +76,9 @@ class Forecaster(KnownFacts):
         learned: bool | None = None,
     ) -> None:
         super().__init__(facts)
+        # A table with a row for each relation has none for a new one.
+        tabled = isinstance(model, TrainableModel) and "relation" in model.weights
+        self.takes_relations = model.live and not tabled
         self.model = model
         self.shots = Shots.parse(shots).high
         self._lock = threading.RLock()  # of the model, which is held for long
@@ -367,7 +370,7 @@ class Forecaster(KnownFacts):
     def _forecast(
         self, words: Verbaliser, candidate: Candidate, rank: int, reasons: tuple[Reason, ...]
     ) -> Forecast:
-        names, base = words.snapshot.entities, len(self._trained_on.relations)
+        names, base = words.snapshot.entities, len(words.snapshot.first.relations)
         return Forecast(
             entity=names.name(candidate.entity),
             label=names.label(candidate.entity),

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from metatkgr.errors import DataError, NearNameError, nearest
 from metatkgr.forecasting.names import GrowingVocabulary, checked_name, near_name
 
 __all__ = [
+    "NewRelations",
     "check_near",
     "checked_rows",
     "checked_step",
@@ -117,20 +119,45 @@ def _with_usual_keys(row: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {role: row[keys[at]] for role, at in found.items()}
 
 
-def checked_relation(value: Any, relations: Vocabulary, *, hints: bool = True) -> int:
-    """Id of a relation; an unknown one is refused, because no model has learned it.
+_SLIP = 0.8
+"""Names that are so much alike are taken to be one and a slip of it."""
+
+
+@dataclass
+class NewRelations:
+    """Relations that nobody has heard of, and that may come with facts."""
+
+    confirmed: bool = False
+    """Whether those that are spelt like a known one are meant, too."""
+    names: list[str] = field(default_factory=list)
+    """They are numbered behind the known ones, in this order."""
+
+
+def checked_relation(
+    value: Any, relations: Vocabulary, *, new: NewRelations | None = None, hints: bool = True
+) -> int:
+    """Id of a relation.
 
     Args:
         value: its name.
         relations: that are known.
+        new: takes an unknown one; None: it is refused, because the model has learned none.
         hints: say which it is like, which takes a while.
     """
     name = checked_name(value, "relation")
     if name in relations:
         return relations.id(name)
+    if new is not None and name in new.names:
+        return len(relations) + new.names.index(name)
     if not hints:
         raise DataError("unknown relation")
-    close = nearest(name, [*relations.names, *relations.labels.values()])
+    known = [*relations.names, *relations.labels.values()]
+    if new is not None and (new.confirmed or not nearest(name, known, likeness=_SLIP)):
+        if len(new.names) == FIRST:
+            raise DataError(f"more than {FIRST} new relations at once; check the columns")
+        new.names.append(name)
+        return len(relations) + len(new.names) - 1
+    close = nearest(name, known)
     hint = (
         f"did you mean {' or '.join(repr(c) for c in close)}?"
         if close
@@ -186,9 +213,20 @@ def checked_step(value: Any, calendar: Calendar, steps: int, what: str = "time")
 
 
 def checked_rows(
-    rows: Iterable[Row], relations: Vocabulary, calendar: Calendar, steps: int
+    rows: Iterable[Row],
+    relations: Vocabulary,
+    calendar: Calendar,
+    steps: int,
+    new: NewRelations | None = None,
 ) -> list[tuple[str, int, str, int]]:
     """(subject's name, relation, object's name, step) of every row; all, or an error.
+
+    Args:
+        rows: what was given.
+        relations: that are known.
+        calendar: of the graph.
+        steps: of the graph.
+        new: takes unknown relations; None: they are refused.
 
     Raises:
         DataError: some rows are bad; it describes the first twenty.
@@ -202,7 +240,7 @@ def checked_rows(
                 (
                     checked_name(subject, "subject"),
                     # Who sends a thousand unknown relations is not worth a thousand searches.
-                    checked_relation(relation, relations, hints=total < FIRST),
+                    checked_relation(relation, relations, new=new, hints=total < FIRST),
                     checked_name(object_, "object"),
                     checked_step(time, calendar, steps),
                 )

@@ -10,6 +10,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError, FarDateError
 from metatkgr.forecasting.explain import FactView, Match, Observed, Retracted, Verbaliser
 from metatkgr.forecasting.incoming import (
+    NewRelations,
     check_near,
     checked_rows,
     checked_step,
@@ -31,6 +32,9 @@ class KnownFacts:
         facts: what is known at first.
     """
 
+    takes_relations = False
+    """Whether relations may come that nobody has heard of."""
+
     def __init__(self, facts: Facts) -> None:
         if len(facts) == 0:
             raise DataError("a forecaster needs facts to begin with")
@@ -49,35 +53,50 @@ class KnownFacts:
         with self._arriving:
             return self._graph.snapshot()
 
-    def observe(self, facts: Any, *, confirm_new: bool = True, allow_far: bool = False) -> Observed:
-        """Take in facts, all or none; known ones count as duplicates. Entities may be new.
+    def observe(
+        self, facts: Any, *, confirm_new: bool | None = None, allow_far: bool = False
+    ) -> Observed:
+        """Take in facts, all or none; known ones count as duplicates.
+
+        Entities may be new, and relations too where the model takes them.
 
         Args:
             facts: (subject, relation, object, time) tuples, dictionaries with these keys, a pandas
                 or polars frame, or ``Facts``. Times as in :meth:`Forecaster.predict`.
-            confirm_new: take new names that are nearly a known one, too.
+            confirm_new: take new names that are nearly a known one, too; None: of entities, not of
+                relations.
             allow_far: take facts that lie far after all others, too.
 
         Raises:
-            DataError: a row is bad: a relation that the graph does not have, a time before its
-                beginning, an empty name. The message describes the first twenty; nothing is taken.
+            DataError: a row is bad: a relation that the graph does not have and that is spelt like
+                one of its own, a time before its beginning, an empty name. The message describes
+                the first twenty; nothing is taken.
         """
-        checked = self._checked(facts)
+        # Facts are checked before they are let in: others may come meanwhile.
+        rows = list(rows_of(facts))
         with self._arriving:
             graph = self._graph
+            relations = self._new_relations(confirm_new)
+            checked = self._checked(rows, relations)
             new, given = numbered(checked, graph.entities)
-            if not confirm_new:
+            if confirm_new is False:
                 check_near(new, graph.entities)
             arrivals = list(dict.fromkeys(fact for fact in given if not graph.knows(*fact)))
             if not allow_far:
                 self._check_far([fact[3] for fact in arrivals])
+            if relations is not None and relations.names:
+                graph.admit(relations.names)
             if arrivals:
                 graph.add(new, arrivals)
         return Observed(len(arrivals), len(checked) - len(arrivals), tuple(new))
 
+    def _new_relations(self, confirm_new: bool | None) -> NewRelations | None:
+        return NewRelations(bool(confirm_new)) if self.takes_relations else None
+
     def check(self, facts: Any, *, confirm_new: bool = False, allow_far: bool = False) -> None:
         """Raise what :meth:`observe` would, and observe nothing."""
-        checked, snapshot = self._checked(facts), self.snapshot()
+        checked = self._checked(facts, self._new_relations(confirm_new))
+        snapshot = self.snapshot()
         if not allow_far:
             self._check_far([step for *_, step in checked])
         if not confirm_new:
@@ -146,9 +165,11 @@ class KnownFacts:
                 new, list(dict.fromkeys(fact for fact in given if not graph.knows(*fact)))
             )
 
-    def _checked(self, facts: Any) -> list[tuple[str, int, str, int]]:
-        first = self._trained_on
-        return checked_rows(rows_of(facts), first.relations, first.calendar, first.steps)
+    def _checked(
+        self, facts: Any, new: NewRelations | None = None
+    ) -> list[tuple[str, int, str, int]]:
+        first, relations = self._trained_on, self._graph.relations
+        return checked_rows(rows_of(facts), relations, first.calendar, first.steps, new)
 
     def search(self, text: str, limit: int = 10) -> list[Match]:
         """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""

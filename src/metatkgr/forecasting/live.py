@@ -143,7 +143,7 @@ class Engine:
 
     def __init__(self, model: Model[Any], visible: VisibleFacts, shots: int) -> None:
         self.model, self.shots = model, shots
-        self._visible = visible
+        self._visible, self._relations = visible, visible.relations
         self._known = len(visible.entities)
         self.last_old_step = int(Periods.last_steps(visible.base)[Period.META_VALIDATION])
         """Of what a trained model has learned from."""
@@ -156,6 +156,9 @@ class Engine:
     def calibrate(self) -> Calibration:
         """Fit a calibration to the latest queries of the facts it was trained on."""
         self._shown = -1
+        if len(self._relations) > len(self._visible.relations):  # the model has made room
+            base = replace(self._visible.base, relations=self._relations)
+            self._visible = VisibleFacts.of(base)
         if isinstance(self.model, TrainableModel):
             self.model.extend(self._known, known=self._known, supports=Supports.none())
         fitted = fit_calibration(self.model, self._visible, self.shots)
@@ -172,7 +175,7 @@ class Engine:
 
     def show(self, snapshot: Snapshot, entities: Sequence[int]) -> None:
         """Show the model all facts of a snapshot, before queries about some entities."""
-        model = self.model
+        model, self._relations = self.model, snapshot.visible.relations
         if self._shown != snapshot.version:
             if model.live:
                 self._extend(snapshot)

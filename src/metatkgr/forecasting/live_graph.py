@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.facts import Facts, IntArray, Vocabulary
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.forecasting.live import Snapshot
@@ -20,6 +20,8 @@ __all__ = ["Arrival", "LiveGraph"]
 
 _FEW = 20_000
 """Arrivals that are indexed anew at each change; more join the first facts."""
+_MOST_RELATIONS = 5_000
+"""So many of a graph that is at work; each new one costs an index."""
 _VERSIONS = itertools.count(1)
 """One for each state of any graph, so that a model knows which it was shown."""
 
@@ -48,6 +50,11 @@ class LiveGraph:
         # Held here, so that snapshots that come and go share the layer of the first facts.
         self._index = TemporalIndex.of(self._visible)
         self._current: Snapshot | None = None
+
+    @property
+    def relations(self) -> Vocabulary:
+        """Those of the facts and those that came since."""
+        return self._visible.base.relations
 
     def snapshot(self) -> Snapshot:
         """All facts as they are now; the same object until something arrives."""
@@ -117,6 +124,19 @@ class LiveGraph:
                 # A new array: snapshots hold on to the old one.
                 self._columns = np.insert(self._columns, place, _columns([row])[:, 0], axis=1)
         self._known.update(arrivals)
+        self._changed()
+
+    def admit(self, relations: Sequence[str]) -> None:
+        """Take in relations that nobody has heard of; all facts are indexed anew.
+
+        Unless a folder holds their index, which has room for them.
+        """
+        base = self._visible.base
+        known = base.relations
+        if len(known) + len(relations) > _MOST_RELATIONS:
+            raise DataError(f"a graph has at most {_MOST_RELATIONS:,} relations")
+        grown = Vocabulary([*known.names, *relations], known.labels, known.aliases)
+        self._start(replace(base, relations=grown))
         self._changed()
 
     def _changed(self) -> None:

@@ -87,7 +87,7 @@ class Question:
 
         Args:
             snapshot: the facts.
-            known: those that the model was trained on; their relations and length count.
+            known: those that the model was trained on; their length counts.
 
         Raises:
             MetaTKGRError: a name, a date or a number is none.
@@ -102,8 +102,9 @@ class Question:
             step = checked_step(self.at, snapshot.first.calendar, known.steps)
         relation = None
         if self.relation is not None:
-            relation = known.relations.id(checked_name(self.relation, "relation"), "relation")
-            relation += len(known.relations) if self.side == "subject" else 0
+            relations = snapshot.first.relations
+            relation = relations.id(checked_name(self.relation, "relation"), "relation")
+            relation += len(relations) if self.side == "subject" else 0
         return Asked(entity, relation, step, top, steps)
 
     def _steps(self, snapshot: Snapshot) -> int | None:

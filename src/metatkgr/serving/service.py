@@ -12,7 +12,7 @@ from typing import Any
 from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
 from metatkgr.forecasting.explain import FactView, Forecasts, Observed, Retracted
 from metatkgr.forecasting.forecaster import Forecaster
-from metatkgr.forecasting.incoming import checked_rows
+from metatkgr.forecasting.incoming import NewRelations, checked_rows
 from metatkgr.forecasting.ranking import Question
 from metatkgr.forecasting.store import FactStore, StoredFact, StoreError
 from metatkgr.forecasting.store_tables import Amounts, Spending
@@ -127,7 +127,9 @@ class Service(Views):
         """A forecaster that has been told what the store held at a moment."""
         past = self.forecaster.anew(self._base)
         state = {row.fact: row.retracted for row in self.store.log(moment)}
-        past.observe([fact for fact, gone in state.items() if not gone], allow_far=True)
+        past.observe(
+            [fact for fact, gone in state.items() if not gone], confirm_new=True, allow_far=True
+        )
         past.retract([fact for fact, gone in state.items() if gone])
         return past
 
@@ -156,7 +158,7 @@ class Service(Views):
         Raises:
             NearNameError, FarDateError: it is asked back.
         """
-        rows = self._checked([(s, r, o, t) for s, r, o, t in facts])
+        rows = self._checked([(s, r, o, t) for s, r, o, t in facts], confirm_new)
         self.forecaster.check(rows, confirm_new=confirm_new, allow_far=allow_far)
         names = dict.fromkeys(name for row in rows for name in (row.subject, row.object))
         known = self._base.entities
@@ -227,7 +229,7 @@ class Service(Views):
             return
         try:
             if hold:
-                told = self.forecaster.observe(facts, allow_far=True)
+                told = self.forecaster.observe(facts, confirm_new=True, allow_far=True)
                 self.observed += told.accepted
                 self._new_names.update(told.new_entities)
                 self._names_bytes += _size(told.new_entities)
@@ -256,20 +258,25 @@ class Service(Views):
                 # Following must go on; the next turn tries the same facts again.
                 _LOG.exception("facts of the store could not be observed")
 
-    def _checked(self, facts: list[tuple[Any, Any, Any, Any]]) -> list[FactView]:
+    def _checked(
+        self, facts: list[tuple[Any, Any, Any, Any]], confirm_new: bool = False
+    ) -> list[FactView]:
         """Facts in the graph's own words: names, not labels or aliases; a step's date."""
         graph = self._base
         calendar = graph.calendar
         rows = []
         # What the forecaster would refuse must not get into the store.
-        good = checked_rows(facts, graph.relations, calendar, graph.steps)
+        relations = self.forecaster.snapshot().first.relations
+        new = NewRelations(confirm_new) if self.forecaster.takes_relations else None
+        good = checked_rows(facts, relations, calendar, graph.steps, new)
+        names_of_relations = [*relations.names, *(new.names if new is not None else ())]
         for subject, relation, other, step in good:
             if step > self._last_step:
                 raise DataError(
                     f"{calendar.label(step)} is too far in the future; this graph takes facts up "
                     f"to {calendar.label(self._last_step)}"
                 )
-            names = (self._name(subject), graph.relations[relation], self._name(other))
+            names = (self._name(subject), names_of_relations[relation], self._name(other))
             rows.append(FactView(*names, calendar.label(step)))
         return rows
 
