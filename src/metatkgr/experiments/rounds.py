@@ -50,7 +50,7 @@ STANDING = Path(__file__).with_name("standing_round.json")
 LOOKS = "looks.jsonl"
 _AS_BEFORE: dict[str, Any] = {
     "meta_train_known": False, "mirrored_share": 0.0, "near": "calendar", "newcomers": "rows",
-    "novel_weight": 3.0, "rounds": 2, "translation_steps": 0,
+    "novel_weight": 3.0, "rounds": 2, "start": "none", "translation_steps": 0,
 }  # fmt: skip
 """Settings that came or went, and the value with which a model is what it is without them. One that
 is not named here makes a row stale when it comes."""
