@@ -169,7 +169,7 @@ def test_the_evaluator_of_tgb_agrees_query_by_query(world: Facts) -> None:
 
 
 @pytest.mark.real_data
-def test_tkgl_yago_is_rebuilt_from_yago() -> None:
+def test_tkgl_yago_is_rebuilt_from_yago(real_data: Path) -> None:
     facts = mt.load("YAGO")
     tasks = Extrapolation.build(facts, split=TGB_SHARES)
     assert len(tasks.answers) == 56_110

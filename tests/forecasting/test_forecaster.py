@@ -198,7 +198,7 @@ def test_bad_facts_are_refused_and_nothing_is_taken(row: Any, message: str) -> N
 
 
 def test_the_first_twenty_bad_facts_are_told() -> None:
-    bad = [("a", "?", "b", "2018-03-10")] * 30
+    bad = [("a", "plays for", "b", "1999-03-10")] * 30
     with pytest.raises(DataError, match=r"fact 20: (.|\n)*and 10 more") as error:
         club().observe(bad)
     assert str(error.value).startswith("nothing was taken in: fact 1: ")

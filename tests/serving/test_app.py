@@ -393,7 +393,7 @@ def test_processes_that_share_a_database_share_the_facts(world: Facts) -> None:
 
 def test_a_store_of_another_graph_is_refused_at_the_start(world: Facts, store: Path) -> None:
     with FactStore(store) as other:
-        other.add([("A", "plays for", "B", "2016-01-04"), ("A", "unheard of", "B", "2016-01-04")])
+        other.add([("A", "plays for", "B", "2016-01-04"), ("A", "plays for", "B", "1916-01-04")])
     with pytest.raises(DataError, match="do not fit this graph"):
         started(world, store)
 

@@ -104,7 +104,7 @@ def test_workers_know_what_one_was_told_and_none_takes_anything_along_when_it_is
 
 def test_what_cannot_be_opened_is_told_once_and_ends_all(tmp_path: Path) -> None:
     with FactStore(tmp_path / "facts.sqlite") as kept:
-        kept.add([("A", "unheard of", "B", "2016-01-04")])
+        kept.add([("A", "plays for", "B", "1916-01-04")])
     with pytest.raises(AssertionError, match="do not fit this graph") as raised:
         Command(*OPTIONS, "--store", tmp_path / "facts.sqlite", folder=tmp_path)
     assert str(raised.value).count("do not fit") == 1

@@ -247,7 +247,10 @@ def test_the_packages_tuned_settings_are_settings() -> None:
     for (name, dataset), search_ in found.items():
         complete = [t for t in search_["all"] if t["state"] == "complete"]
         best = max(complete, key=lambda trial: (trial["mrr"], -trial["trial"]))
-        assert search_["best"]["settings"] == best["settings"] == kept[name][dataset]
+        tuned = dict(kept[name][dataset])
+        if name == "evidence":  # searched before there were weights to start from
+            assert tuned.pop("start") == "none"
+        assert search_["best"]["settings"] == best["settings"] == tuned
         assert search_["split"] == "meta-validation"
 
 

@@ -28,6 +28,8 @@ __all__ = ["Database", "StoreError", "store_url"]
 _TURN = 0x6D657461
 """Key of PostgreSQL's advisory lock under which writers take turns."""
 
+_CHECKED_BYTES = 1 << 28
+"""SQLite files up to this size are looked through when they are opened."""
 _BUSY_SECONDS = 10
 """How long a writer waits for its turn."""
 
@@ -168,6 +170,8 @@ class Database:
         with self.writing() as connection:
             if self.is_sqlite and (fault := strange_schema(connection)):
                 raise StoreError(f"{self.name} is not a store of facts: {fault}; name another file")
+            if self.is_sqlite:
+                self._check_whole(connection)
             TABLES.create_all(connection)
             version = connection.scalar(sa.select(sa.func.max(SCHEMA.c.version)))
             if version is None:
@@ -186,6 +190,17 @@ class Database:
             if Path(f"{path}-wal").exists():
                 opened = os.stat(path)
                 self._file = path, opened.st_dev, opened.st_ino
+
+    def _check_whole(self, connection: sa.Connection) -> None:
+        """Refuse a damaged file: rows behind the damage would be missing without a word."""
+        if os.path.getsize(str(self.url.database)) > _CHECKED_BYTES:
+            return
+        found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+        if found != "ok":
+            raise StoreError(
+                f"the store {self.name} is damaged ({found.splitlines()[0][:200]}); put back a "
+                "copy that is whole"
+            )
 
     def _store_error(self, error: Exception) -> StoreError:
         """A database's error as one line that names the store and not its password."""

@@ -20,6 +20,10 @@ from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.simulation import write_world
 
 
+def short(number: str) -> float:
+    return round(float(number), 6)
+
+
 def test_the_command_line(tmp_path: Path, run: Run) -> None:
     write_world(tmp_path / "world.csv", WorldSettings(facts=2000))
     head, *lines = (tmp_path / "world.csv").read_text().splitlines()
@@ -45,7 +49,8 @@ def test_the_command_line(tmp_path: Path, run: Run) -> None:
     ):
         shown = [run(*command, place, *words, "--json", "-") for place in (grown, whole)]
         assert shown[0].code == 0, shown[0].err
-        told = [json.loads(each.out) for each in shown]
+        # A fit ends where its sums do, whose last digits follow the order of the rows.
+        told = [json.loads(each.out, parse_float=short) for each in shown]
         for each in told:
             each.pop("seconds", None)
         assert told[0] == told[1]
