@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import browser as system_browser
 import metatkgr as mt
-from local_service import app_of, listening
+from local_service import listening
+from metatkgr.forecasting.store import FactStore
+from metatkgr.serving.app import create_app
+from metatkgr.serving.limits import ServiceSettings
+from metatkgr.serving.quality import Quality, QualitySettings
+from metatkgr.serving.service import Service
 
 SIZE = {"width": 1000, "height": 860}
 NEWCOMER, RELATION = "Firel Rosetaux", "scores against"
@@ -23,7 +29,7 @@ def take(folder: Path) -> None:
     world = mt.load("world:12000")
     with (
         tempfile.TemporaryDirectory() as store,
-        listening(app_of(world, Path(store) / "facts.sqlite")) as url,
+        listening(_app(world, Path(store) / "facts.sqlite")) as url,
         system_browser.chromium() as chromium,
     ):
         for scheme, size, name in (
@@ -42,6 +48,17 @@ def take(folder: Path) -> None:
         page.goto(f"{url}/#quality")
         page.wait_for_selector("#quality-table table", timeout=60_000)
         _save(page, folder / "page-quality.png")
+
+
+def _app(world: mt.Facts, where: Path) -> Any:
+    """The default model, as ``metatkgr serve`` has it, measured on few questions."""
+    opened = mt.open_model(world, device="cpu")
+    service = Service(mt.Forecaster.load(opened), FactStore(where), model=opened.model.name)
+    service.start()
+    rules = {name: partial(mt.create, name) for name in ("paths", "recurrency")}
+    models = {opened.model.name: opened.another, **rules}
+    quality = Quality(models, world, QualitySettings(questions=60))
+    return create_app(service, ServiceSettings(), quality)
 
 
 def _newcomer(page: Any, url: str) -> None:
