@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -413,8 +414,12 @@ def test_a_period_is_replayed_on_the_page(open_page: Open) -> None:
     page.fill("#backtest-questions", "20")
     page.click("#backtest button")
     page.wait_for_selector("#backtest-table tbody tr", timeout=60_000)
-    assert "20 questions from" in page.inner_text("#backtest-status")
-    assert page.locator("#backtest-table tbody tr").count() == 20
+    # What other tests have told is there too: some may be about somebody not yet known.
+    said = page.inner_text("#backtest-status")
+    asked, unasked = re.search(r"^(\d+) questions from", said), re.search(r"(\d+) more were", said)
+    assert asked is not None, said
+    assert int(asked[1]) + (int(unasked[1]) if unasked else 0) == 20
+    assert page.locator("#backtest-table tbody tr").count() == int(asked[1])
     assert page.locator("#backtest-bars svg").count() == 1
     assert fits(page)
 
