@@ -33,17 +33,18 @@ __all__ = ["ServiceKills", "kill_services", "kill_workers", "start_service", "wo
 
 @dataclass(frozen=True)
 class SmallService:
-    """Opens the rule 'paths' on the small world."""
+    """Opens a model on the small world."""
 
     store: str
+    model: str
 
     def __call__(self, worker: int, *, again: bool) -> tuple[Service, None]:
-        forecaster = Forecaster.of(small_world(), "paths")
+        forecaster = Forecaster.of(small_world(), self.model)
         _ = forecaster.calibration
-        return Service(forecaster, FactStore(self.store, make=not again), model="paths"), None
+        return Service(forecaster, FactStore(self.store, make=not again), model=self.model), None
 
 
-def serve_from(store: str, told: str) -> None:
+def serve_from(store: str, told: str, model: str) -> None:
     """Serve the small world; write the address to a file."""
     torch.set_num_threads(1)
 
@@ -53,13 +54,13 @@ def serve_from(store: str, told: str) -> None:
         unfinished.write_text(url)
         unfinished.rename(place)
 
-    serve(SmallService(store), ServiceSettings(port=0), ready=ready)
+    serve(SmallService(store, model), ServiceSettings(port=0), ready=ready)
 
 
-def start_service(store: Path, told: Path) -> tuple[Any, str]:
+def start_service(store: Path, told: Path, model: str = "paths") -> tuple[Any, str]:
     """A service as a process of its own, and its address."""
     told.unlink(missing_ok=True)
-    process = fresh_process(serve_from, str(store), str(told))
+    process = fresh_process(serve_from, str(store), str(told), model)
     begin = time.monotonic()
     while not told.exists():
         assert process.is_alive(), "the service did not start"

@@ -1,10 +1,11 @@
 """A service under steady mixed load for ten minutes: ``make soak``, or ``python -m faults.soak``.
 
-Clients ask, tell, search and send nonsense. What they tell comes from a bounded set of facts, so
+Clients ask, tell, take back, search and send nonsense. What they tell comes from a bounded set of facts, so
 that after a while all of it is known and the graph stays as large as it is: memory that goes on
 growing then is a leak. With ``--newcomers N`` one more client tells of so many new entities, evenly
 over the time, and memory may grow by what a name and a fact take. Exits with 1 where it grows by
-more, or where a request fails.
+more, or where a request fails. ``--rate`` bounds the requests a second, so that a long soak leaves
+the machine to others.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _GROWTH = 0.03
 """Most that memory may grow between the warm-up and the end, as a share."""
 _NEWCOMER_BYTES = 3000
 """Most that a new entity with its fact may take."""
+_KINDS = ("predict", "explained", "tell", "bulk", "retract", "search", "timeline", "nonsense")
 _BULK = 100
 """New entities that are told of at once."""
 
@@ -43,8 +45,16 @@ _BULK = 100
 class Client(threading.Thread):
     """Sends requests of all kinds until it is stopped."""
 
-    def __init__(self, number: int, url: str, words: Words, facts: list[dict[str, str]]) -> None:
+    def __init__(
+        self,
+        number: int,
+        url: str,
+        words: Words,
+        facts: list[dict[str, str]],
+        pause: float = 0.01,
+    ) -> None:
         super().__init__(daemon=True)
+        self.pause = pause
         self.random = random.Random(number)
         self.words, self.facts = words, facts
         address = urlsplit(url)
@@ -71,12 +81,12 @@ class Client(threading.Thread):
             if answer.status not in expected:
                 self.errors.append(f"{kind}: {answer.status} {said[:200]!r}")
             self.answers[kind] += 1
-            self.stop.wait(0.01)
+            self.stop.wait(self.pause)
 
     def _next(self) -> tuple[str, str, str, str | None, tuple[int, ...]]:
         choose = self.random.choice
         name = choose(self.words.entities)
-        kind = choose(("predict", "explained", "tell", "bulk", "search", "timeline", "nonsense"))
+        kind = choose(_KINDS)
         if kind == "predict":
             asked = {"entity": name, "relation": choose(self.words.relations), "top": 10}
             return kind, "POST", "/predict", json.dumps(asked), (200,)
@@ -88,6 +98,9 @@ class Client(threading.Thread):
         if kind == "bulk":
             some = self.random.sample(self.facts, 20)
             return kind, "POST", "/facts", json.dumps({"facts": some}), (200,)
+        if kind == "retract":
+            asked = {"facts": [choose(self.facts)], "retract": True}
+            return kind, "POST", "/facts", json.dumps(asked), (200,)
         if kind == "search":
             return kind, "GET", f"/entities?q={quote(name[:4])}", None, (200,)
         if kind == "timeline":
@@ -153,6 +166,8 @@ def soak(
     every: float = 2.0,
     warm_up: float = 0.25,
     newcomers: int = 0,
+    rate: float = 0.0,
+    model: str = "paths",
 ) -> dict[str, object]:
     """Put a service under load and watch its memory.
 
@@ -162,12 +177,16 @@ def soak(
         every: seconds between samples.
         warm_up: share of the time before growth counts.
         newcomers: new entities that arrive over the time.
+        rate: most requests a second of all clients together; 0 for no bound.
+        model: that answers.
     """
     words = words_of(small_world())
     with tempfile.TemporaryDirectory() as folder:
-        process, url = start_service(Path(folder) / "facts.sqlite", Path(folder) / "address")
+        store, told = Path(folder) / "facts.sqlite", Path(folder) / "address"
+        process, url = start_service(store, told, model)
         facts = facts_to_tell(words, random.Random(0), _FACTS, 300, "Newcomer")
-        threads = [Client(number, url, words, facts) for number in range(clients)]
+        pause = clients / rate if rate else 0.01
+        threads = [Client(number, url, words, facts, pause) for number in range(clients)]
         arrivals = Newcomers(url, words, newcomers, seconds)
         begin = time.monotonic()
         samples: list[tuple[float, int]] = []
@@ -192,6 +211,7 @@ def soak(
         "passed": bool(judged.pop("steady")) and not errors and alive,
         "seconds": round(seconds),
         "clients": clients,
+        "model": model,
         "requests": sum(answers.values()),
         "newcomers": arrivals.told,
         "by_kind": dict(sorted(answers.items())),
@@ -227,9 +247,17 @@ def main() -> None:
     words.add_argument("--seconds", type=float, default=600)
     words.add_argument("--clients", type=int, default=4)
     words.add_argument("--newcomers", type=lambda text: int(float(text)), default=100_000)
+    words.add_argument("--rate", type=float, default=0.0)
+    words.add_argument("--model", default="paths")
     words.add_argument("--out", type=Path)
     given = words.parse_args()
-    result = soak(given.seconds, given.clients, newcomers=given.newcomers)
+    result = soak(
+        given.seconds,
+        given.clients,
+        newcomers=given.newcomers,
+        rate=given.rate,
+        model=given.model,
+    )
     result |= {"metatkgr": __version__, "python": platform.python_version()}
     print(json.dumps(result, indent=1))
     if given.out:
