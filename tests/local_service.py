@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -87,6 +89,7 @@ class Command:
             if found := re.search(r"Listening on (http://\S+);", line):
                 self.url = found[1]
                 return
+        self.end()
         raise AssertionError(f"the service did not start: {self.said}")
 
     def wait(self) -> int:
@@ -99,7 +102,18 @@ class Command:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Kill it and its workers, which may be asleep or stuck."""
+        workers: list[str] = []
+        with suppress(OSError):  # it has ended by itself, or this is not Linux
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+            workers = children.read_text().split()
         self.process.kill()
+        for worker in map(int, workers):
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
         self.process.wait()
 
 

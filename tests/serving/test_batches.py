@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.serving.app import create_app
 from metatkgr.serving.batches import Batches
 from metatkgr.serving.limits import Limits, ServiceSettings
+from metatkgr.serving.middleware import LimitsMiddleware
 from metatkgr.serving.schemas import PredictIn
 
 
@@ -185,6 +187,87 @@ def test_work_stops_when_the_client_goes_or_its_time_is_over(
         else:
             assert connection.getresponse().status == 503
         assert endless.stopped.wait(60), "it goes on for nobody"
+        connection.close()
+
+
+class Parts:
+    """An app whose answer comes in parts, with a pause on the loop's clock before each."""
+
+    def __init__(self, *pauses: float) -> None:
+        self.pauses, self.sent, self.passed = pauses, 0, 0.0
+
+    async def __call__(self, _: Any, receive: Any, send: Any) -> None:
+        loop = asyncio.get_running_loop()
+        real = loop.time
+        loop.time = lambda: real() + self.passed  # type: ignore[method-assign]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for pause in self.pauses:
+            self.passed += pause
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            self.sent += 1
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@pytest.mark.parametrize(
+    ("pauses", "sent"),
+    [
+        ([20] * 10, 10),  # each in time
+        ([20, 20, 40, 1], 2),  # one too late
+        ([25] * 200, 143),  # an hour is enough
+    ],
+)
+@pytest.mark.parametrize("others", [0, 8])
+def test_each_part_of_a_streamed_answer_has_its_time(
+    pauses: list[float], sent: int, others: int
+) -> None:
+    parts = Parts(*pauses)
+    gone = asyncio.Event()
+
+    async def ask() -> None:
+        metrics: Any = SimpleNamespace(
+            busy=SimpleNamespace(set=lambda _: None), count=lambda *_: None
+        )
+        gate = LimitsMiddleware(parts, ServiceSettings(), metrics, ["/x"], [])
+        gate._streams = others  # a quarter of 32 are long ones already
+        headers = [(b"host", b"127.0.0.1")]
+        scope = {"type": "http", "method": "GET", "path": "/x", "headers": headers,
+                 "query_string": b"", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+
+        async def receive() -> Any:
+            await gone.wait()
+
+        async def send(_: Any) -> None:
+            pass
+
+        await asyncio.wait_for(gate(scope, receive, send), 10**6)
+        assert (gate._busy, gate._streams) == (0, others)
+
+    asyncio.run(ask())
+    assert parts.sent == (1 if others else sent)
+
+
+def test_a_connection_lasts_as_long_as_parts_of_an_answer_come() -> None:
+    go_on = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one ", "more_body": True})
+        await asyncio.to_thread(go_on.wait, 60)
+        await send({"type": "http.response.body", "body": b"two", "more_body": False})
+
+    settings = ServiceSettings(port=0, limits=Limits(request_seconds=0.1))
+    with listening(app, settings) as url:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        assert answer.read(4) == b"one "
+        time.sleep(1.5)  # connections are looked at once a second
+        go_on.set()
+        assert answer.read() == b"two"
         connection.close()
 
 

@@ -6,23 +6,16 @@ import csv
 import datetime as dt
 import io
 import json
-import os
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 from fastapi.testclient import TestClient
 
 import metatkgr as mt
-import postgres_server
-from faults.service_kills import workers_of
-from local_service import Command, client_of, started
+from local_service import client_of, started
 from metatkgr.data.facts import Facts
-from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import ServiceSettings
 
@@ -189,50 +182,3 @@ def test_newcomers_with_a_single_fact_are_told_and_forecast_in_a_stream(
     assert [row["rank"] for row in mine] == [1, 2]
     rest = client.get(f"/newcomers/forecasts?since={since}&skip={end['of']}").text.splitlines()
     assert [json.loads(line) for line in rest] == [end]
-
-
-# Several processes
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "facts.sqlite")
-        return
-    if reason := postgres_server.why_not():
-        pytest.skip(reason)
-    with postgres_server.postgres() as url:
-        yield url
-
-
-def ask(url: str, body: object = None, method: str | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    kind = {"Content-Type": "application/json"}
-    with urlopen(Request(url, data, kind, method=method), timeout=60) as answer:
-        return json.load(answer)
-
-
-def test_all_workers_hear_of_a_retraction_within_a_second(
-    store: str, world: Facts, tmp_path: Path
-) -> None:
-    options = ("world:3000:1", "--model", "paths", "--no-quality", "--workers", "2")
-    with Command(*options, "--store", store, folder=tmp_path) as service:
-        ask(f"{service.url}/facts", fact_of(world))
-        all_workers_say(service, observed=1)
-        (number,) = ask(f"{service.url}/facts?entity=Zoltan%20Newcomer")["ids"]
-        ask(f"{service.url}/facts/{number}", method="DELETE")
-        all_workers_say(service, observed=0)
-    with FactStore(store) as kept:
-        assert [change.retracted for change in kept.since()] == [False, True]
-
-
-def all_workers_say(service: Command, observed: int) -> None:
-    for asleep in workers_of(service):
-        os.kill(asleep, signal.SIGSTOP)
-        try:
-            end = time.monotonic() + 20  # a second, on a machine that has nothing else to do
-            while ask(f"{service.url}/graph")["observed"] != observed:
-                assert time.monotonic() < end
-                time.sleep(0.05)
-        finally:
-            os.kill(asleep, signal.SIGCONT)

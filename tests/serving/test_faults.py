@@ -14,8 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
+from starlette.concurrency import run_in_threadpool
 
 from attack.clients import half_open, more_files, unfinished_bodies
 from faults.soak import resident
@@ -98,6 +100,27 @@ def test_a_locked_store_shows_in_health_soon_however_many_writers_wait(
         writer.join()
     assert statuses == [200] * 20
     assert status_of(client) == (200, "")
+
+
+def test_health_is_told_while_every_thread_is_taken(world: Facts, store: Path) -> None:
+    app = create_app(started(world, store), ServiceSettings())
+    go_on = threading.Event()
+
+    async def ask() -> list[int]:
+        loop = asyncio.get_running_loop()
+        taken = [loop.run_in_executor(None, go_on.wait, 60) for _ in range(100)]
+        taken += [asyncio.ensure_future(run_in_threadpool(go_on.wait, 60)) for _ in range(100)]
+        transport = httpx.ASGITransport(app)
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as one:
+                asked = [one.get(path) for path in ("/health/live", "/health") * 20]
+                answers = await asyncio.wait_for(asyncio.gather(*asked), 30)
+                return [answer.status_code for answer in answers]
+        finally:
+            go_on.set()
+            await asyncio.gather(*taken)
+
+    assert asyncio.run(ask()) == [200] * 40
 
 
 def test_hints_are_sought_only_for_the_rows_that_are_told(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -185,7 +184,7 @@ def create_app(
     @app.get("/health", responses={403: _errors()[403], 503: {"model": schemas.HealthOut}})
     async def health(response: Response) -> schemas.HealthOut:
         """Whether the service can do its work: its store is written and read back."""
-        problem = await asyncio.to_thread(service.problem)
+        problem = await service.problem()
         if problem:
             response.status_code = 503
         return schemas.HealthOut(

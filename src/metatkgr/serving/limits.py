@@ -24,19 +24,24 @@ class Limits(Settings):
     bodies_bytes: Annotated[int, Range(1)] = 64 << 20
     """What all bodies that are being read or worked on may hold together, but for 64 kB each."""
     answer_seconds: Annotated[float, Range(above=0)] = 30.0
-    """Longest time an answer may take once the whole request has arrived."""
+    """Longest time an answer, or the next part of a streamed one, may take once the whole request
+    has arrived."""
+    stream_seconds: Annotated[float, Range(above=0)] = 3600.0
+    """Longest time a streamed answer may take in all."""
     header_seconds: Annotated[float, Range(above=0)] = 10.0
     """Longest time the header of a request may take to arrive."""
     idle_seconds: Annotated[float, Range(1)] = 30.0
     """Longest time between two requests on one connection."""
     request_seconds: Annotated[float, Range(above=0)] = 90.0
-    """Longest time from a request's header to the end of its answer."""
+    """Longest time from a request's header to the end of its answer, or to its beginning where it
+    is streamed."""
     connections: Annotated[int, Range(1)] = 512
     """Open at once; a further one takes the place of the one that has been idle longest."""
     connections_each: Annotated[int, Range(1)] = 256
     """The same for one client's address."""
     concurrency: Annotated[int, Range(1)] = 32
-    """Requests worked on at once; more are answered 503 with Retry-After."""
+    """Requests worked on at once; more are answered 503 with Retry-After. A quarter of them may be
+    streamed answers that take longer than ``answer_seconds``."""
     steps_ahead: Annotated[float, Range(above=0)] = 1.0
     """How far after the graph's last step a fact may lie, in lengths of the graph."""
     new_names_bytes: Annotated[int, Range(0, 1 << 50)] = 256 << 20

@@ -74,6 +74,7 @@ class LimitsMiddleware:
         self._paths = frozenset(paths)
         self._posts = frozenset(posts)
         self._busy = 0
+        self._streams = 0
         self._bodies = _Room(self._limits.bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,18 +142,26 @@ class LimitsMiddleware:
         ASKING.set(Asking(scope["state"]["who"], len(body)))
         self._busy += 1
         self._metrics.busy.set(self._busy)
-        begun = False
+        begun = streams = False
+        last = asyncio.get_running_loop().time() + self._limits.stream_seconds
 
         async def sending(message: Message) -> None:
-            nonlocal begun
+            nonlocal begun, streams
             begun = True
             await send(message)
+            if message.get("more_body", False):
+                if not streams and 4 * self._streams < self._limits.concurrency:
+                    streams = True
+                    self._streams += 1
+                if streams:  # the next part has a time of its own
+                    next_part = asyncio.get_running_loop().time() + self._limits.answer_seconds
+                    time_left.reschedule(min(next_part, last))
 
         over = threading.Event()
         try:
             # What is started here, in threads too, ends when the time is over or the client goes.
             with stopping(over.is_set):
-                async with asyncio.timeout(self._limits.answer_seconds):
+                async with asyncio.timeout(self._limits.answer_seconds) as time_left:
                     await _unless_gone(receive, self._app(scope, _replay(body), sending))
         except TimeoutError:
             if not begun:
@@ -160,6 +169,7 @@ class LimitsMiddleware:
         finally:
             over.set()
             self._busy -= 1
+            self._streams -= streams
             self._metrics.busy.set(self._busy)
 
     def _has_body(self, scope: Scope) -> bool:

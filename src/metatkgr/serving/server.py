@@ -111,7 +111,11 @@ class Connection(H11Protocol):
 
     def check(self, now: float) -> None:
         """End the connection if its time is over."""
-        if self._deadline is not None and now > self._deadline:
+        if self.busy and self.cycle.response_started and not self.transport.is_closing():
+            return  # an answer in parts: each has its time, which the app looks after
+        # Who does not read the answer is not waited for either: uvicorn would, for ever.
+        read = self._since + max(self._limits.idle_seconds, self._limits.request_seconds)
+        if now > (read if self._deadline is None else self._deadline):
             self.drop()
 
     def drop(self) -> None:

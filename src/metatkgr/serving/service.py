@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
@@ -95,21 +97,21 @@ class Service(Views):
         kept = f"{len(self.store):,} observed facts in {self.store.name}"
         return [f"{self.model} on {self._base}", kept]
 
-    def problem(self) -> str:
+    async def problem(self) -> str:
         """What keeps the service from working, known within two seconds; empty where nothing does.
 
         The store is written and read back for it, at most once a second, by a thread of its own: a
-        store that is locked or hangs holds up nobody who asks.
+        store that is locked or hangs holds up nobody who asks, and who asks needs no thread.
         """
         with self._probing:
             probe = self._probe
-            if probe is None or (not probe.is_alive() and probe.age() > _PROBE_SECONDS):
+            if probe is None or (probe.ended.done() and probe.age() > _PROBE_SECONDS):
                 probe = self._probe = _Probe(self.store)
                 probe.start()
-        probe.join(_PATIENCE)
-        if probe.is_alive():
+        await asyncio.wait([asyncio.wrap_future(probe.ended)], timeout=_PATIENCE)
+        if not probe.ended.done():
             return f"the store of facts has not answered for {probe.age():.0f} s"
-        return "the store of facts does not take writes" if probe.failed else ""
+        return "" if probe.ended.result() else "the store of facts does not take writes"
 
     def answer(self, questions: Sequence[PredictIn]) -> list[Forecasts | MetaTKGRError]:
         """An answer or an error for each of some questions."""
@@ -286,7 +288,8 @@ class _Probe(threading.Thread):
 
     def __init__(self, store: FactStore) -> None:
         super().__init__(name="store-probe", daemon=True)
-        self.failed = False
+        self.ended: Future[bool] = Future()
+        """Whether it does, once that is known."""
         self._store = store
         self._began = time.monotonic()
 
@@ -297,9 +300,11 @@ class _Probe(threading.Thread):
     def run(self) -> None:
         try:
             self._store.probe()
-        except StoreError as error:
-            self.failed = True
+        except Exception as error:
             _LOG.error("%s", error)
+            self.ended.set_result(False)
+        else:
+            self.ended.set_result(True)
 
 
 def _question(asked: PredictIn) -> Question:
