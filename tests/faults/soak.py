@@ -1,11 +1,11 @@
 """A service under steady mixed load for ten minutes: ``make soak``, or ``python -m faults.soak``.
 
-Clients ask, tell, take back, search and send nonsense. What they tell comes from a bounded set of facts, so
-that after a while all of it is known and the graph stays as large as it is: memory that goes on
-growing then is a leak. With ``--newcomers N`` one more client tells of so many new entities, evenly
-over the time, and memory may grow by what a name and a fact take. Exits with 1 where it grows by
-more, or where a request fails. ``--rate`` bounds the requests a second, so that a long soak leaves
-the machine to others.
+Clients ask, tell, take back, search and send nonsense. What they tell comes from a bounded set of
+facts, so that after a while all of it is known and the graph stays as large as it is: memory that
+goes on growing then is a leak. With ``--newcomers N`` one more client tells of so many new
+entities, evenly over the time, and memory may grow by what a name and a fact take. Exits with 1
+where it grows by more, or where a request fails. ``--rate`` bounds the requests a second, so that
+a long soak leaves the machine to others.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def still_there(processes: set[int]) -> set[int]:
     return left
 
 
-def test_workers_know_what_one_was_told_or_took_back_and_none_takes_anything_along_when_it_is_killed(
+def test_workers_know_what_one_was_told_or_took_back_and_a_killed_one_takes_nothing_along(
     world: Facts, tmp_path: Path, store: str
 ) -> None:
     last = world.calendar.label(world.steps - 1)
