@@ -28,8 +28,10 @@ from metatkgr.experiments.rounds import (
     register,
 )
 from metatkgr.experiments.runner import run_grid
+from metatkgr.experiments.sections.overview import unseen_graphs
 from metatkgr.experiments.sections.tables import main_table
 from metatkgr.experiments.suite import DATASETS, Choice, cells_for
+from studies.collect import collect
 from studies.held_out_graphs.graphs import write_graph
 
 
@@ -105,6 +107,12 @@ def test_a_test_graph_is_shown_once_in_a_round_and_the_look_is_kept(
     assert look["cell"].endswith(record.stem)
     assert look["commit"] == Record.read(record).commit
     assert run(*words, "--out", out).code == 0, "it is done: nothing is shown"
+    collect([Record.read(record)], tmp_path / "results")
+    kept = Results.of_repository(tmp_path / "results")
+    assert not kept.records, "it is told apart"
+    page = "\n".join(unseen_graphs(kept))
+    assert "| `paths` |" in page
+    assert "test-rulers" in page
     record.unlink()
     again = run(*words, "--out", out)
     assert again.code != 0

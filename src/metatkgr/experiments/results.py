@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from metatkgr.data.sources import TEST_GRAPHS
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.experiments.cells import BASELINES, RULES, Cell, Row, row_order
 from metatkgr.experiments.records import FloatArray, Record
@@ -60,6 +61,8 @@ class Results:
             self._runs[_conditions(record)][record.cell.seed] = record
         self.datasets = in_papers_order({record.dataset for record in self.records})
         self._ablated: dict[Row, list[Comparison]] = {}
+        self.test_graphs: Results | None = None
+        """Runs on graphs that no choice has seen."""
 
     @classmethod
     def read(cls, folder: Path) -> Results:
@@ -71,10 +74,20 @@ class Results:
 
     @classmethod
     def of_repository(cls, folder: Path) -> Results:
-        """All that lies in ``results/``: files of many records each, and studies beside them."""
+        """All that lies in ``results/``: files of many records each, and studies beside them.
+
+        Runs on test graphs are kept apart, in ``test_graphs``.
+        """
         paths = sorted((folder / "cells").rglob("*.json"))
         records = [record for path in paths for record in collected(path)]
-        return cls(records, statistics=read_statistics(folder), folder=folder)
+        apart = [record for record in records if record.dataset in TEST_GRAPHS]
+        results = cls(
+            [record for record in records if record.dataset not in TEST_GRAPHS],
+            statistics=read_statistics(folder),
+            folder=folder,
+        )
+        results.test_graphs = cls(apart) if apart else None
+        return results
 
     def kept(self, below: str, *keys: str) -> list[dict[str, Any]]:
         """The objects, with these keys at least, in the files of a folder of the repository."""
@@ -160,14 +173,17 @@ class Results:
     @cached_property
     def against_best(self) -> list[Comparison]:
         """The best row compared with every other; no ablations."""
-        best = self.best
+        return self.against(self.best) if self.best else []
+
+    def against(self, one: Row) -> list[Comparison]:
+        """A row compared with every other; no ablations."""
         return comparisons(
             self.draws,
-            lambda drawn: (
-                [(best, row) for row in drawn.rows if row != best and not row.variant]
-                if best
-                else []
-            ),
+            lambda drawn: [
+                (one, row)
+                for row in drawn.rows
+                if one in drawn.mrr and row != one and not row.variant
+            ],
         )
 
     @cached_property

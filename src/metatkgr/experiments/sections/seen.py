@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from metatkgr.data.sources import TEST_GRAPHS
 from metatkgr.experiments.cells import BASELINES, Row
 from metatkgr.experiments.published import METRICS
 from metatkgr.experiments.records import FloatArray
@@ -58,7 +59,7 @@ def _seen(results: Results) -> list[str]:
     lines += [
         "",
         "From now on the runner shows meta-test of these datasets, and of the test graphs "
-        "(`test-rulers`, `test-electron`, `test-patches`, run by nobody yet), to cells only that a "
+        f"({_listed_graphs(results)}), to cells only that a "
         "*registered round* states before it is run, and logs every look "
         f"(`results/looks.jsonl`: {len(looks)} so far; {len(results.records):,} records on file). "
         "Defaults are frozen by digest: a row whose settings have changed since its runs is stale "
@@ -74,6 +75,11 @@ def _seen(results: Results) -> list[str]:
         ),
     ]  # fmt: skip
     return lines
+
+
+def _listed_graphs(results: Results) -> str:
+    names = ", ".join(f"`{name}`" for name in sorted(TEST_GRAPHS))
+    return names if results.test_graphs else f"{names}, run by nobody yet"
 
 
 def blind_leads(results: Results) -> tuple[int, int, float, int] | None:
