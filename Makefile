@@ -64,8 +64,8 @@ attack: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m attack.campaign $(ATTACK) \
 		--out ../results/attack.json
 
-# kill -9 at 50 random moments of trainings, 50 of services that are writing and 50 of one of two
-# workers.
+# kill -9 at 50 random moments each of trainings, services that are writing, one of two workers (on
+# SQLite and PostgreSQL) and appends; `python -m faults.campaign --only workers --points 100` is one.
 faults: $(VENV)/.installed-dev
 	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --seed $(SEED) \
 		--out ../results/faults.json

@@ -14,31 +14,47 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from faults.service_kills import kill_services, kill_workers
+import postgres_server
+from faults.append_kills import kill_appends
+from faults.service_kills import ServiceKills, kill_services, kill_workers
 from faults.training_kills import kill_trainings
 from metatkgr.version import __version__
+
+
+def kill_workers_on_postgresql(folder: Path, points: int, seed: int) -> ServiceKills:
+    """Kill one worker of two, again and again, while clients write to PostgreSQL."""
+    if reason := postgres_server.why_not():
+        return ServiceKills(problems=(f"not tried: {reason}",))
+    with postgres_server.postgres() as url:
+        return kill_workers(folder, points, seed, url)
+
+
+_KINDS = {
+    "training": kill_trainings,
+    "service": kill_services,
+    "workers": kill_workers,
+    "workers_postgresql": kill_workers_on_postgresql,
+    "appends": kill_appends,
+}
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--points", type=int, default=50)
     words.add_argument("--seed", type=int, default=0)
-    words.add_argument("--only", choices=("training", "service", "workers"))
+    words.add_argument("--only", choices=sorted(_KINDS), nargs="+", default=sorted(_KINDS))
     words.add_argument("--out", type=Path)
     given = words.parse_args()
     content: dict[str, object] = {}
-    if given.only and given.out and given.out.exists():
+    if given.out and given.out.exists():  # what is not tried now stays
         content = json.loads(given.out.read_text(encoding="utf-8"))
-    content["seed"] = given.seed
     failed = False
-    kinds = {"training": kill_trainings, "service": kill_services, "workers": kill_workers}
-    for name, kill in kinds.items():
-        if given.only not in (None, name):
-            continue
+    for name in given.only:
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            seen = asdict(kill(Path(folder), given.points, given.seed))  # type: ignore[operator]
-        content[name] = seen | {"seconds": round(time.perf_counter() - begin)}
+            seen = asdict(_KINDS[name](Path(folder), given.points, given.seed))  # type: ignore[operator]
+        spent = round(time.perf_counter() - begin)
+        content[name] = seen | {"seed": given.seed, "seconds": spent}
         print(f"{name}: {content[name]}", flush=True)
         failed |= bool(seen["problems"]) or bool(seen.get("lost")) or bool(seen.get("half"))
     content |= {"metatkgr": __version__, "python": platform.python_version()}
