@@ -21,9 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import postgres_server
+from metatkgr.data.facts import Facts
+from metatkgr.data.readers import read_facts
 from metatkgr.errors import DataError
 from metatkgr.forecasting.explain import FactView, Observed, Retracted
 from metatkgr.forecasting.store import FactStore, StoreError, store_url
+from metatkgr.forecasting.store_tables import TABLES
 
 ONE = FactView("Tarn", "plays for", "Ostermark", "2018-03-05")
 TWO = FactView("Dairy", "sponsors", "Ostermark", "2018-03-12")
@@ -47,12 +50,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield url
     engine = sa.create_engine(store_url(url))
     with engine.begin() as connection:
-        connection.execute(
-            sa.text(
-                "DROP TABLE IF EXISTS metatkgr_fact, metatkgr_change, metatkgr_probe, "
-                "metatkgr_store"
-            )
-        )
+        TABLES.drop_all(connection)
     engine.dispose()
 
 
@@ -298,6 +296,43 @@ def test_a_file_that_was_removed_takes_no_more_facts(tmp_path: Path, what: str) 
             shutil.copy(__file__, path)
             with pytest.raises(StoreError, match="removed or replaced"):
                 store.add([TWO])
+
+
+def graph_of(*names: str) -> Facts:
+    """A fact of each, two on a day."""
+    rows = [
+        (name, "meets", "Ostermark", f"2018-03-{5 + n // 2:02}") for n, name in enumerate(names)
+    ]
+    return read_facts(rows)
+
+
+def test_a_store_knows_its_graph_which_may_grow_and_is_refused_with_another(where: str) -> None:
+    with FactStore(where) as store:
+        store.belong_to(graph_of("a", "b", "c"))
+        store.belong_to(graph_of("b", "a", "c", "d", "e"))  # more, from a file in another order
+        for other in (graph_of("a", "x", "c"), graph_of("a"), graph_of("a", "b", "c").select([2])):
+            with pytest.raises(DataError, match=r"was made for another graph .* --adopt-store"):
+                store.belong_to(other)
+    with FactStore(where) as store:
+        store.belong_to(graph_of("a", "b", "c", "d"))
+        store.belong_to(graph_of("x", "y", "z"), adopt=True)
+        store.belong_to(graph_of("x", "y", "z"))
+        with pytest.raises(DataError, match="another graph"):
+            store.belong_to(graph_of("a", "b", "c", "d"))
+
+
+def test_a_store_looks_at_the_first_facts_of_a_large_graph_alone(tmp_path: Path) -> None:
+    long = graph_of(*map(str, range(50)))
+    with FactStore(tmp_path / "s") as store:
+        many = read_facts(
+            [(f"{n}", "meets", "Ostermark", n // 300) for n in range(5000)], unit="step"
+        )
+        store.belong_to(many)
+        (count,) = (
+            sqlite3.connect(tmp_path / "s").execute("SELECT facts FROM metatkgr_graph").fetchone()
+        )
+        assert count == 1200, "to the end of a step"
+        store.belong_to(long, adopt=True)
 
 
 def test_a_probe_writes_and_reads_back(where: str) -> None:

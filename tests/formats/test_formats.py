@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from formats.record import FOLDER
+from metatkgr.data.sources import load
+from metatkgr.errors import DataError
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.service import Service
@@ -33,6 +35,8 @@ def test_what_an_earlier_version_has_written_is_read_and_gone_on_with(
     service.add([("Pia", *told.fact[1:])])
     service.stop()
     with FactStore(tmp_path / "store.sqlite") as store:
+        with pytest.raises(DataError, match="another graph"):
+            store.belong_to(load("world:300:2"))
         assert {row.fact.subject for row in store.now()} == {"Nova", "Pia"}
 
 

@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+import metatkgr as mt
 import postgres_server
 from faults.service_kills import workers_of
 from local_service import Command
@@ -119,7 +120,7 @@ def test_workers_know_what_one_was_told_or_took_back_and_a_killed_one_takes_noth
 
 def test_what_cannot_be_opened_is_told_once_and_ends_all(tmp_path: Path) -> None:
     with FactStore(tmp_path / "facts.sqlite") as kept:
-        kept.add([("A", "plays for", "B", "1916-01-04")])
-    with pytest.raises(AssertionError, match="do not fit this graph") as raised:
+        kept.belong_to(mt.load("world:300:2"))
+    with pytest.raises(AssertionError, match="was made for another graph") as raised:
         Command(*OPTIONS, "--store", tmp_path / "facts.sqlite", folder=tmp_path)
-    assert str(raised.value).count("do not fit") == 1
+    assert str(raised.value).count("another graph") == 1

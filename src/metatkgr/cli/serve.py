@@ -33,6 +33,10 @@ _Store = Annotated[
         "for these facts in your data folder ($XDG_DATA_HOME/metatkgr/observed).",
     ),
 ]
+_AdoptStore = Annotated[
+    bool,
+    typer.Option("--adopt-store", help="Use the store, though it was made for another graph."),
+]
 _Host = Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")]
 _Port = Annotated[
     int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
@@ -53,6 +57,7 @@ def serve(
     data: options.RunOrData,
     model: options.ModelName = None,
     store: _Store = None,
+    adopt_store: _AdoptStore = False,
     host: _Host = "127.0.0.1",
     port: _Port = 8000,
     token_file: _TokenFile = None,
@@ -107,7 +112,13 @@ def serve(
     }
     with tempfile.TemporaryDirectory(prefix="metatkgr-serve-") as shared:
         opening = _Opening(
-            data, words, reading, store, settings.limits, Path(shared) if quality else None
+            data,
+            words,
+            reading,
+            store,
+            adopt_store,
+            settings.limits,
+            Path(shared) if quality else None,
         )
         opening_shown = console.status(f"opening {data} …")
         opening_shown.start()
@@ -132,6 +143,7 @@ def mcp(
         typer.Option("--http", help="Listen for clients over streamable HTTP, at /mcp."),
     ] = False,
     store: _Store = None,
+    adopt_store: _AdoptStore = False,
     host: _Host = "127.0.0.1",
     port: _Port = 8000,
     token_file: _TokenFile = None,
@@ -164,7 +176,7 @@ def mcp(
         "device": device,
         "verify": verify,
     }
-    opening = _Opening(data, words, reading, store, Limits(), None, "-")
+    opening = _Opening(data, words, reading, store, adopt_store, Limits(), None, "-")
     with console.status(f"opening {data} …"):
         service, _ = opening(0, again=False)
     serve_agents(
@@ -247,6 +259,7 @@ class _Opening:
     """Of the model, for ``open_model``."""
     reading: Reading
     store: str | None
+    adopt: bool
     limits: Limits
     shared: Path | None
     """A folder in which workers share what the first has measured; None: nothing is measured."""
@@ -271,7 +284,13 @@ class _Opening:
             for other in _other_stores(opened):
                 told_before = f"Facts observed before are in {other}: --store opens it."
                 console.print(told_before, soft_wrap=True)
-        service = Service(forecaster, kept, model=forecaster.model.name, limits=self.limits)
+        service = Service(
+            forecaster,
+            kept,
+            model=forecaster.model.name,
+            limits=self.limits,
+            adopt=self.adopt,
+        )
         _ = forecaster.calibration  # fitted now, not while the first client waits
         return service, None if self.shared is None else _quality_of(opened, self.shared, worker)
 

@@ -18,8 +18,6 @@ outlives the run that it was made with.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError
 from metatkgr.forecasting.database import Database, StoreError, store_url
 from metatkgr.forecasting.explain import FactView, Observed, Retracted
@@ -41,6 +40,10 @@ from metatkgr.forecasting.store_tables import (
     STATES,
     Amounts,
     Spending,
+    checked_fact,
+    checked_text,
+    claim,
+    digest_of,
     spend,
     used_today,
 )
@@ -153,10 +156,10 @@ class FactStore:
         spending: Spending | None = None,
     ) -> Observed:
         """Put a fact in the place of another, in one change that nobody sees half of."""
-        said = (_text(source, "source"), _text(observed, "time"), spending)
+        said = (checked_text(source, "source"), checked_text(observed, "time"), spending)
         told = [
-            _Told({_digest(row): row}, retracted, *said)
-            for row, retracted in ((_checked(wrong), True), (_checked(right), False))
+            _Told({digest_of(row): row}, retracted, *said)
+            for row, retracted in ((checked_fact(wrong), True), (checked_fact(right), False))
         ]
         self._write(told)
         accepted = int(told[1].accepted or 0)
@@ -173,12 +176,12 @@ class FactStore:
         rows: dict[str, FactView] = {}
         given = 0
         for fact in facts:
-            row = _checked(fact)
-            rows.setdefault(_digest(row), row)
+            row = checked_fact(fact)
+            rows.setdefault(digest_of(row), row)
             given += 1
         if not rows:
             return Observed(0, given)
-        source, observed = _text(source, "source"), _text(observed, "time")
+        source, observed = checked_text(source, "source"), checked_text(observed, "time")
         told = _Told(rows, retracted, source, observed, spending)
         self._write([told])
         accepted = int(told.accepted or 0)
@@ -247,6 +250,24 @@ class FactStore:
             )
         }
 
+    def belong_to(self, graph: Facts, *, adopt: bool = False) -> None:
+        """Be the store of a graph, which is noted the first time.
+
+        Args:
+            graph: it may have grown since.
+            adopt: be its store from now on, whatever graph it was made for.
+
+        Raises:
+            DataError: it was made for another.
+        """
+        with self._database.writing() as connection:
+            if not claim(connection, graph, adopt=adopt):
+                raise DataError(
+                    f"the store {self.name} was made for another graph than {graph.name or 'this'}"
+                    ": give --store another file or database, or --adopt-store to use it all the "
+                    "same"
+                )
+
     def used_today(self) -> dict[str, Amounts]:
         """What each token has taken of its quota today, in UTC."""
         with self._database.reading() as connection:
@@ -288,7 +309,7 @@ class FactStore:
 
     def ids(self, facts: Iterable[Sequence[str]]) -> dict[FactView, int]:
         """The numbers of those of some facts that the store has and that are not retracted."""
-        rows = {_digest(row): row for row in map(_checked, facts)}
+        rows = {digest_of(row): row for row in map(checked_fact, facts)}
         with self._database.reading() as connection:
             states = self._states(connection, list(rows))
         return {rows[d]: number for d, (number, retracted) in states.items() if retracted is False}
@@ -342,32 +363,3 @@ def _change(number: int, *words: Any) -> StoredFact:
     at = received if received.tzinfo else received.replace(tzinfo=dt.UTC)
     view = FactView(*texts)
     return StoredFact(number, view, fact, bool(retracted), source, observed, at)
-
-
-def _checked(fact: Sequence[str]) -> FactView:
-    """A fact whose texts any database can hold."""
-    if not isinstance(fact, (tuple, list)) or len(fact) != len(FactView._fields):
-        raise DataError(f"a fact is (subject, relation, object, time), not {fact!r}")
-    for what, text in zip(FactView._fields, fact, strict=True):
-        if not isinstance(text, str):
-            raise DataError(f"a fact's {what} is a text, not {text!r}")
-        if not text.strip():
-            raise DataError(f"a fact's {what} is empty")
-        if "\x00" in text or not _is_unicode(text):
-            raise DataError(f"a fact's {what} holds a character that is none: {text!a}")
-    return FactView(*fact)
-
-
-def _text(text: str, what: str) -> str:
-    """A text about a fact, which may be empty."""
-    if not isinstance(text, str) or "\x00" in text or not _is_unicode(text):
-        raise DataError(f"a fact's {what} is a text, not {text!a}")
-    return text
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _digest(fact: FactView) -> str:
-    return hashlib.sha256(json.dumps(fact).encode()).hexdigest()

@@ -7,14 +7,18 @@ changes beside it. What holds now is what the last change of each fact says.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from metatkgr.errors import MetaTKGRError
+from metatkgr.data.facts import Facts
+from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.forecasting.explain import FactView
 
 __all__ = [
@@ -31,15 +35,22 @@ __all__ = [
     "Amounts",
     "QuotaError",
     "Spending",
+    "checked_fact",
+    "checked_text",
+    "claim",
+    "digest_of",
     "migrate",
     "spend",
     "strange_schema",
     "used_today",
 ]
 
-VERSION = 2
-"""Of the tables below. One of version 1 (no log of changes) is brought up to it when it is opened;
-one of a later version is refused."""
+VERSION = 3
+"""Of the tables below. One of version 1 (no log of changes) or 2 (of no graph) is brought up to it
+when it is opened; one of a later version is refused."""
+
+_KNOWN_BY = 1000
+"""First facts of a graph by which it is known."""
 
 _Number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
@@ -79,6 +90,12 @@ PROBE = sa.Table(
     sa.Column("writes", sa.BigInteger, nullable=False),
 )
 
+GRAPH = sa.Table(
+    "metatkgr_graph",
+    TABLES,
+    sa.Column("facts", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+)
 USAGE = sa.Table(
     "metatkgr_usage",
     TABLES,
@@ -130,7 +147,38 @@ def migrate(connection: sa.Connection, version: int) -> None:
         ).order_by(FACTS.c.sequence)
         columns = ["fact", "retracted", "source", "observed", "received"]
         connection.execute(sa.insert(CHANGES).from_select(columns, told))
+    if version < VERSION:
         connection.execute(sa.update(SCHEMA).values(version=VERSION))
+
+
+def claim(connection: sa.Connection, graph: Facts, *, adopt: bool) -> bool:
+    """Whether a store is that of a graph; one of none becomes it, and with ``adopt`` any.
+
+    A graph is known by its first facts in its own words, whatever file they come from. So it stays
+    the same one when it grows.
+    """
+    known = connection.execute(sa.select(GRAPH.c.facts, GRAPH.c.digest)).first()
+    if known is not None and not adopt:
+        return bool(known.digest == _digest_of_first(graph, int(known.facts)))
+    early = graph.time[min(_KNOWN_BY, len(graph)) - 1]
+    # Whole steps, but for a very long one; the last may not have been told to its end yet.
+    whole = int(np.searchsorted(graph.time, early, side="right"))
+    before_last = int(np.searchsorted(graph.time, graph.time[-1])) or len(graph)
+    count = min(whole, before_last, 20 * _KNOWN_BY)
+    connection.execute(sa.delete(GRAPH))
+    connection.execute(sa.insert(GRAPH).values(facts=count, digest=_digest_of_first(graph, count)))
+    return True
+
+
+def _digest_of_first(graph: Facts, count: int) -> str:
+    """SHA-256 of some facts in words; their order within a step does not matter."""
+    columns = (graph.subject, graph.relation, graph.object, graph.time)
+    rows = zip(*(column[:count].tolist() for column in columns), strict=True)
+    words = [
+        (graph.entities[s], graph.relations[r], graph.entities[o], graph.calendar.label(t))
+        for s, r, o, t in rows
+    ]
+    return hashlib.sha256(json.dumps(sorted(words)).encode()).hexdigest()
 
 
 class QuotaError(MetaTKGRError):
@@ -192,6 +240,36 @@ def spend(connection: sa.Connection, spendings: Iterable[Spending]) -> dict[int,
 
 def _today() -> str:
     return dt.datetime.now(dt.UTC).date().isoformat()
+
+
+def checked_fact(fact: Sequence[str]) -> FactView:
+    """A fact whose texts any database can hold."""
+    if not isinstance(fact, (tuple, list)) or len(fact) != len(FactView._fields):
+        raise DataError(f"a fact is (subject, relation, object, time), not {fact!r}")
+    for what, text in zip(FactView._fields, fact, strict=True):
+        if not isinstance(text, str):
+            raise DataError(f"a fact's {what} is a text, not {text!r}")
+        if not text.strip():
+            raise DataError(f"a fact's {what} is empty")
+        if "\x00" in text or not _is_unicode(text):
+            raise DataError(f"a fact's {what} holds a character that is none: {text!a}")
+    return FactView(*fact)
+
+
+def checked_text(text: str, what: str) -> str:
+    """A text about a fact, which may be empty."""
+    if not isinstance(text, str) or "\x00" in text or not _is_unicode(text):
+        raise DataError(f"a fact's {what} is a text, not {text!a}")
+    return text
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def digest_of(fact: FactView) -> str:
+    """By which a fact is found."""
+    return hashlib.sha256(json.dumps(fact).encode()).hexdigest()
 
 
 def strange_schema(connection: sa.Connection) -> str:

@@ -45,6 +45,7 @@ class Service(Views):
         store: keeps what is observed.
         model: what to call the model.
         limits: bounds on what is accepted.
+        adopt: take the store for this graph's, whatever graph it was made for.
         poll_seconds: how often to look for facts of other processes.
     """
 
@@ -55,12 +56,14 @@ class Service(Views):
         *,
         model: str,
         limits: Limits | None = None,
+        adopt: bool = False,
         poll_seconds: float = 0.2,
     ) -> None:
         super().__init__(forecaster, store, model)
         self.limits = limits or Limits()
         self.refused = 0
         """Facts of the store that the forecaster cannot take (another graph's)."""
+        self._adopt = adopt
         self._poll_seconds = poll_seconds
         self._seen = 0
         self._reading = threading.Lock()
@@ -83,6 +86,7 @@ class Service(Views):
                 f"{self.refused} of the facts in {self.store.name} do not fit this graph "
                 "(relations unknown or dates too early): give --store another file or database"
             )
+        self.store.belong_to(self._base, adopt=self._adopt)
         self._poller.start()
 
     def stop(self) -> None:
