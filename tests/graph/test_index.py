@@ -247,8 +247,9 @@ def test_arrivals_that_were_indexed_before_are_not_indexed_again(
     relation = torch.arange(len(entity)) % (2 * RELATIONS)
     with patch("metatkgr.graph.index._FEW", 3):
         for count in range(0, len(rows) + 1, 2):
-            arrived = facts.select(np.sort(rows[:count]))
-            held.append(TemporalIndex.of(visible.grown(arrived)))
+            order = np.argsort(rows[:count])
+            arrived = facts.select(rows[:count][order])
+            held.append(TemporalIndex.of(visible.grown(arrived, order)))
             grown = held[-1]
             anew = TemporalIndex.of(VisibleFacts.of(facts.select(base).merged(arrived)))
             for along in (relation, None):
@@ -263,24 +264,37 @@ def test_arrivals_that_were_indexed_before_are_not_indexed_again(
             assert torch.allclose(usage[0].decayed[0], usage[1].decayed[0])
             ranks = [i.slots.count_ranks(relation, time, usage[0].count) for i in (anew, grown)]
             assert torch.equal(ranks[0][0], ranks[1][0])
+            for read in (
+                lambda i: i.last_facts(entity, time, 2),
+                lambda i: i.first_facts(entity, 2),
+            ):
+                one, other = read(anew), read(grown)
+                for name in ("row", "relation", "target", "time"):
+                    assert torch.equal(getattr(one, name), getattr(other, name))
+            for one, other in zip(
+                *(i.slots.recent(relation, time, 2) for i in (anew, grown)), strict=True
+            ):
+                assert torch.equal(one, other)
             assert torch.equal(anew.by_time.key, grown.by_time.key)
             assert torch.equal(anew.before(entity, time)[1], grown.before(entity, time)[1])
 
 
-def test_only_the_latest_arrivals_are_indexed_anew() -> None:
+def test_only_the_latest_arrivals_are_indexed_anew_whatever_their_time() -> None:
     facts = drawn().select(np.array([0]))
     visible = VisibleFacts.of(facts)
-    held, count = [TemporalIndex.of(visible)], 2500
-    columns = np.stack([np.arange(count) % 3, np.zeros(count), (np.arange(count) + 1) % 3]).T
-    rows = [(*row, 5 + number) for number, row in enumerate(columns.astype(int).tolist())]
-    for size in (10, 1200, 1201, 2190, 2500):
-        recent = replace(facts, **dict(zip(FACT, np.array(rows[:size], np.int32).T, strict=True)))
-        held.append(TemporalIndex.of(visible.grown(recent)))
+    held, number = [TemporalIndex.of(visible)], np.arange(1000)
+    columns = np.stack([number % 3, 0 * number, (number + 1) % 3, 5 + number * 7 % 1000])
+    for size in (10, 600, 601, 850, 1000):
+        arrival = np.argsort(columns[3, :size])
+        some = columns[:, arrival].astype(np.int32)
+        recent = replace(facts, **dict(zip(FACT, some, strict=True)))
+        held.append(TemporalIndex.of(visible.grown(recent, arrival)))
     sizes = [[len(layer) for layer in index._layers] for index in held[1:]]
-    assert sizes == [[2, 20], [2, 2400], [2, 2400, 2], [2, 2400, 1980], [2, 5000]]
+    assert sizes == [[2, 20], [2, 1200], [2, 1200, 2], [2, 1200, 500], [2, 2000]]
     assert held[2]._layers[1] is held[3]._layers[1] is held[4]._layers[1]
     gone = replace(recent, **{name: getattr(recent, name)[1:] for name in FACT})
-    assert [len(layer) for layer in TemporalIndex.of(visible.grown(gone))._layers] == [2, 4998]
+    fewer = TemporalIndex.of(visible.grown(gone, arrival[1:]))
+    assert [len(layer) for layer in fewer._layers] == [2, 1998]
 
 
 def test_a_few_recent_facts_cost_nothing_that_grows_with_the_entities() -> None:

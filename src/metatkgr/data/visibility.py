@@ -156,21 +156,24 @@ class VisibleFacts:
     """(N,) which facts of the base can be seen; None: all."""
     recent: Facts | None = None
     """Facts besides, at any time; its vocabulary begins with the base's and may be larger."""
+    arrival: IntArray | None = None
+    """A number for each recent fact, higher for those that came later and never given twice: what
+    is made of those that came first is used again. None: all came at once."""
     layers: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary, repr=False)
     """Indices of the public facts of the base that are in use, by device: one is made once."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Indices do not travel: another process makes its own."""
-        return VisibleFacts, (self.base, self.public, self.recent)
+        return VisibleFacts, (self.base, self.public, self.recent, self.arrival)
 
     @classmethod
     def of(cls, facts: Facts, public: npt.NDArray[np.bool_] | None = None) -> VisibleFacts:
         """The facts of a mask, or all, in both directions (a self-link too: both name e's slot)."""
         return cls(facts, public)
 
-    def grown(self, recent: Facts) -> VisibleFacts:
+    def grown(self, recent: Facts, arrival: IntArray | None = None) -> VisibleFacts:
         """These facts and others, none of them among these; replaces those of earlier calls."""
-        return replace(self, recent=recent)
+        return replace(self, recent=recent, arrival=arrival)
 
     @property
     def _latest(self) -> Facts:

@@ -24,9 +24,12 @@ _MOST_RELATIONS = 5_000
 """So many of a graph that is at work; each new one costs an index."""
 _VERSIONS = itertools.count(1)
 """One for each state of any graph, so that a model knows which it was shown."""
+_NUMBERS = itertools.count()
+"""One for each arrival at any graph: see ``VisibleFacts.arrival``."""
 
-Arrival = tuple[int, str, int, str, int, int]
-"""Step, subject's name, relation, object's name, subject, object; ordered like this."""
+Arrival = tuple[int, str, int, str, int, int, int]
+"""Step, subject's name, relation, object's name, subject, object; ordered like this. Then a number
+of its own."""
 
 
 class LiveGraph:
@@ -74,8 +77,8 @@ class LiveGraph:
         return self._with(self._columns, self.entities, self._version)
 
     def _with(self, columns: IntArray, entities: GrowingVocabulary, version: int) -> Snapshot:
-        """The first facts and others, (4, n) columns in time order."""
-        subject, relation, object_, time = columns
+        """The first facts and others, (5, n) columns in time order."""
+        subject, relation, object_, time, arrival = columns
         recent = replace(
             self._visible.base,
             subject=subject,
@@ -85,7 +88,7 @@ class LiveGraph:
             entities=entities,
             law=None,
         )
-        return Snapshot(self._visible.grown(recent), entities, version)
+        return Snapshot(self._visible.grown(recent, arrival), entities, version)
 
     def supposing(
         self, names: Sequence[str], facts: Sequence[tuple[int, int, int, int]]
@@ -177,7 +180,7 @@ class LiveGraph:
         """Drop those of some entities that are in no fact, unless they were there at first."""
         first, base = len(self._names), self._visible.base
         gone = {entity for entity in entities if entity >= first}
-        gone -= {end for row in self._arrivals for end in row[4:]}
+        gone -= {end for row in self._arrivals for end in row[4:6]}
         if gone and len(base.entities) > first:  # arrivals have joined the base
             gone -= {e for e in gone if (base.subject == e).any() or (base.object == e).any()}
         if not gone:
@@ -191,7 +194,7 @@ class LiveGraph:
         if len(base.entities) > first:
             subject, object_ = new[base.subject], new[base.object]
             self._start(replace(base, subject=subject, object=object_, entities=self.entities))
-        arrivals = [(int(new[s]), r, int(new[o]), t) for t, _, r, _, s, o in self._arrivals]
+        arrivals = [(int(new[s]), r, int(new[o]), t) for t, _, r, _, s, o, _ in self._arrivals]
         self._arrivals = _arrivals(arrivals, self.entities)
         self._columns = _columns(self._arrivals)
         self._known = set(arrivals)
@@ -202,10 +205,10 @@ def _arrivals(
     facts: Iterable[tuple[int, int, int, int]], entities: GrowingVocabulary
 ) -> list[Arrival]:
     name = entities.name
-    return [(t, name(s), r, name(o), s, o) for s, r, o, t in facts]
+    return [(t, name(s), r, name(o), s, o, next(_NUMBERS)) for s, r, o, t in facts]
 
 
 def _columns(arrivals: Sequence[Arrival]) -> IntArray:
-    """(4, n) subject, relation, object and step."""
-    rows = [(a[4], a[2], a[5], a[0]) for a in arrivals]
-    return np.ascontiguousarray(np.array(rows, np.int32).reshape(-1, 4).T)
+    """(5, n) subject, relation, object, step and number."""
+    rows = [(a[4], a[2], a[5], a[0], a[6]) for a in arrivals]
+    return np.ascontiguousarray(np.array(rows, np.int32).reshape(-1, 5).T)

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.co_occurrence import CoOccurrence
 from metatkgr.graph.layer import LinkLayer, TimeOrder, base_layers, some_facts
@@ -35,7 +34,7 @@ __all__ = ["EntityFacts", "TemporalIndex"]
 
 _Ranges = Callable[[TimeOrder], tuple[Tensor, Tensor]]
 
-_FEW = 1000
+_FEW = 256
 """Recent facts that are indexed anew whenever more arrive."""
 _NEVER = 1 << 62
 """A step after all others."""
@@ -80,9 +79,16 @@ class TemporalIndex:
         layers: the base, and perhaps recent facts. No fact is in two; each vocabulary begins with
             the one before.
         before: an index of all layers but the last: what is known of those is not made again.
+        by_time: the same facts in layers in which those of one step are in the order of the facts;
+            None: the layers are such. Recent facts in the order in which they came are not.
     """
 
-    def __init__(self, layers: list[LinkLayer], before: TemporalIndex | None = None) -> None:
+    def __init__(
+        self,
+        layers: list[LinkLayer],
+        before: TemporalIndex | None = None,
+        by_time: list[LinkLayer] | None = None,
+    ) -> None:
         self._before, latest = before, layers[-1]
         self.entities, self.relations, self.device = (
             latest.entities,
@@ -92,6 +98,8 @@ class TemporalIndex:
         self.steps = max(layer.steps for layer in layers)
         """One more than the last step, which stays free: "after all links" is a time of its own."""
         self._layers = [layer for layer in layers if len(layer)] or layers[-1:]
+        by_time = self._layers if by_time is None else by_time
+        self._by_time = [layer for layer in by_time if len(layer)] or by_time[-1:]
 
     @classmethod
     def of(cls, visible: VisibleFacts, *, device: torch.device | str = "cpu") -> Self:
@@ -100,20 +108,23 @@ class TemporalIndex:
         So do facts that are recent in both calls, but for the latest of them.
         """
         device = torch.device(device)
-        layers = base_layers(visible, device)
-        recent = visible.recent
-        if recent is None:
+        layers, arrival = base_layers(visible, device), visible.arrival
+        if visible.recent is None:
             return cls(layers)
-        arrived, before = layers[-1].arrived or (some_facts(recent, slice(0)), None)
-        if not _begins_with(recent, arrived):
-            arrived, before = some_facts(recent, slice(0)), None
-        if len(recent) - len(arrived) > _FEW:
-            before = cls([*layers, LinkLayer.of(VisibleFacts.of(recent), device)])
-            arrived = recent
-            layers[-1].arrived = (arrived, before)
-        latest = VisibleFacts.of(some_facts(recent, slice(len(arrived), None)))
-        known = layers if before is None else before._layers
-        return cls([*known, LinkLayer.of(latest, device)], before)
+        recent = LinkLayer.of(VisibleFacts.of(visible.recent), device)
+        if arrival is None:
+            return cls([*layers, recent])
+        last, count, before = layers[-1].arrived or (-1, 0, None)
+        later = arrival > last
+        if len(arrival) - np.count_nonzero(later) != count:  # some of them are gone
+            before, later = None, np.ones_like(later)
+        if np.count_nonzero(later) > _FEW:
+            before, later = cls([*layers, recent]), np.zeros_like(later)
+            layers[-1].arrived = (int(arrival.max()), len(arrival), before)
+        if before is None or not later.any():
+            return cls([*layers, recent])
+        latest = LinkLayer.of(VisibleFacts.of(some_facts(visible.recent, later)), device)
+        return cls([*before._layers, latest], before, [*layers, recent])
 
     @classmethod
     def of_supports(
@@ -140,8 +151,8 @@ class TemporalIndex:
     @cached_property
     def _orders(self) -> list[TimeOrder]:
         """The layers by time; one of all, where a recent fact is older than some of the base."""
-        orders = [layer.by_time for layer in self._layers]
-        ahead = zip(self._layers[1:], self._layers, strict=False)
+        orders = [layer.by_time for layer in self._by_time]
+        ahead = zip(self._by_time[1:], self._by_time, strict=False)
         if any(later.first_step < layer.last_step for later, layer in ahead):
             return [TimeOrder.merged(orders, self.entities, self.steps)]
         return orders
@@ -155,7 +166,7 @@ class TemporalIndex:
         return TimeOrder.merged(orders, self.entities, self.steps)
 
     def __len__(self) -> int:
-        return sum(len(layer.by_time) for layer in self._layers)
+        return sum(len(layer.by_time) for layer in self._by_time)
 
     def before(
         self, entity: Tensor, time: Tensor, window: int | None = None
@@ -268,7 +279,7 @@ class TemporalIndex:
                 torch.minimum(order.starts(entity) + most, order.starts(entity + 1)),
             ),
         )
-        if len(self._layers) > 1:
+        if len(self._by_time) > 1:
             facts = facts.in_order()
         if len(facts.row) <= most:
             return facts
@@ -283,7 +294,7 @@ class TemporalIndex:
             return torch.maximum(order.starts(entity), end - most), end
 
         facts = self._facts(entity, ranges)
-        if len(self._layers) > 1:
+        if len(self._by_time) > 1:
             facts = facts.in_order()
         if len(facts.row) <= most:
             return facts
@@ -293,7 +304,7 @@ class TemporalIndex:
 
     def facts_before(self, entity: Tensor, time: Tensor) -> Tensor:
         """(Q,) how many links each entity has strictly before its time."""
-        orders = [layer.by_time for layer in self._layers]
+        orders = [layer.by_time for layer in self._by_time]
         return _sum([order.since(entity, time) - order.starts(entity) for order in orders])
 
     def happened(self, subject: int, relation: int, object_: int, step: int) -> bool:
@@ -314,7 +325,7 @@ class TemporalIndex:
 
     def _facts(self, entity: Tensor, ranges: _Ranges) -> EntityFacts:
         parts: list[EntityFacts] = []
-        for layer in self._layers:
+        for layer in self._by_time:
             order = layer.by_time
             row, position = expand_ranges(*ranges(order))
             if parts and not row.numel():
@@ -331,7 +342,7 @@ class TemporalIndex:
             entity: int64 of any shape, which is that of the steps.
         """
         first = torch.full_like(entity, _NEVER)
-        for layer in self._layers:
+        for layer in self._by_time:
             order = layer.by_time
             if len(order):
                 low, high = order.starts(entity), order.starts(entity + 1)
@@ -347,7 +358,7 @@ class TemporalIndex:
             time: of the same shape.
         """
         last = torch.full_like(entity, -1)
-        for layer in self._layers:
+        for layer in self._by_time:
             order = layer.by_time
             if len(order):
                 low, high = order.starts(entity), order.since(entity, time)
@@ -379,8 +390,9 @@ class TemporalIndex:
     @cached_property
     def slots(self) -> Slots:
         """By (relation, time): who filled a slot; by (entity, relation): how often, and when."""
-        layers = [(layer.slots, layer.usage) for layer in self._layers]
-        return Slots(layers, self.entities, self.relations, self.steps)
+        orders = [layer.slots for layer in self._by_time]
+        usage = [layer.usage for layer in self._layers]
+        return Slots(orders, usage, self.entities, self.relations, self.steps)
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -403,15 +415,6 @@ class TemporalIndex:
             counts = layer.co_occurrence
         assert counts is not None
         return counts
-
-
-def _begins_with(facts: Facts, others: Facts) -> bool:
-    """Whether the first of some facts are others, with the same relations."""
-    count = len(others)
-    return len(facts.relations) == len(others.relations) and all(
-        np.array_equal(getattr(facts, name)[:count], getattr(others, name))
-        for name in ("subject", "relation", "object", "time")
-    )
 
 
 def _sum(parts: list[Tensor]) -> Tensor:

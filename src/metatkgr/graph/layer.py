@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -225,8 +226,9 @@ class LinkLayer:
         self.first_step, self.last_step = time if time else (0, 0)
         self.steps = self.last_step + 2
         self._size = len(links)
-        self.arrived: tuple[Facts, Any] | None = None
-        """Facts that came later, and the index of this layer, those before it, and them."""
+        self.arrived: tuple[int, int, Any] | None = None
+        """Of facts that came later: the number of the last, how many, and the index of this layer,
+        those before it, and them."""
         self.co_occurrence: CoOccurrence | None = None
         """Which relations go together in this layer and those before it, once it was asked for."""
 
@@ -303,8 +305,8 @@ def base_layers(visible: VisibleFacts, device: torch.device) -> list[LinkLayer]:
     return layers
 
 
-def some_facts(facts: Facts, rows: slice) -> Facts:
-    """Some facts, not copied."""
+def some_facts(facts: Facts, rows: slice | npt.NDArray[np.bool_]) -> Facts:
+    """Some facts; those of a slice are not copied."""
     columns = (facts.subject, facts.relation, facts.object, facts.time)
     subject, relation, object_, time = (column[rows] for column in columns)
     return replace(facts, subject=subject, relation=relation, object=object_, time=time)

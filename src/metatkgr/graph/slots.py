@@ -81,7 +81,8 @@ class Slots:
     """Time-bounded look-ups over the slots of all layers of an index.
 
     Args:
-        layers: those of each layer.
+        layers: the facts of each layer.
+        usage: how entities filled slots, in layers of the same facts, perhaps others.
         entities: E of the index.
         relations: 2R.
         steps: of the index, one more than the last.
@@ -89,13 +90,13 @@ class Slots:
 
     def __init__(
         self,
-        layers: list[tuple[SlotOrder, SlotUsage]],
+        layers: list[SlotOrder],
+        usage: list[SlotUsage],
         entities: int,
         relations: int,
         steps: int,
     ) -> None:
-        self._layers = [order for order, _ in layers]
-        self._usage = [usage for _, usage in layers]
+        self._layers, self._usage = layers, usage
         self.entities, self.relations, self.steps = entities, relations, steps
         self.device = self._layers[0].time.device
 
