@@ -139,9 +139,14 @@ def running_sums(time: Tensor, group: Tensor, decay: float, offset: int = 0) -> 
     """
     position = torch.arange(len(time), device=time.device)
     begin = torch.searchsorted(group, group)
-    place = (position - begin) // EVERY
-    kept = torch.nonzero((position - begin) % EVERY == 0).squeeze(1)
-    begin, place = begin[kept], place[kept]
+    sums = torch.zeros(
+        (offset + len(time)) // EVERY - offset // EVERY, dtype=torch.float32, device=time.device
+    )
+    place = position - begin
+    if not bool((place >= EVERY).any()):
+        return sums
+    kept = torch.nonzero(place % EVERY == 0).squeeze(1)
+    begin, place = begin[kept], place[kept] // EVERY
     before = kept[:, None] - torch.arange(EVERY, device=time.device)
     other = before < begin[:, None]
     age = (time[kept][:, None] - time[before.clamp(min=0)]).double()
@@ -154,7 +159,6 @@ def running_sums(time: Tensor, group: Tensor, decay: float, offset: int = 0) -> 
         total[reach:] += factor[reach:] * total[:-reach]
         factor[reach:] = factor[reach:] * factor[:-reach]
         reach *= 2
-    sums = total.new_zeros((offset + len(time)) // EVERY - offset // EVERY, dtype=torch.float32)
     later = place > 0
     begin = (offset + begin[later]) // EVERY - offset // EVERY
     sums[begin + place[later] - 1] = total[later].float()

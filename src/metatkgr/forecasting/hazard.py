@@ -84,7 +84,7 @@ def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tens
     since_any = torch.where(last >= 0, (time - 1 - last).double(), age)
     window = (time * _WINDOW).long().clamp(min=1)
     lately = slots.facts_before(relation, time) - slots.facts_before(relation, time - window)
-    holders, _ = slots.count_ranks(mirror, time, torch.zeros_like(time))
+    holders = slots.above(mirror, time, torch.zeros_like(time))
     cohort = ((lately.double() + 0.5) / (holders.clamp(min=1) * window)).log()
     never = (many == 0).double()
     own = torch.where(many > 0, (many / (age + 1)).clamp(min=_LEAST).log(), 0.0)

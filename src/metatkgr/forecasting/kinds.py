@@ -245,10 +245,9 @@ def _counts(
     index: TemporalIndex, relation: Tensor, time: Tensor, links: PairSteps, inside: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(Q, 5) candidates behind the first; and (Q, 3) facts, fillers and those with one fact."""
-    slots, zero = index.slots, torch.zeros_like(time)
-    fillers, _ = slots.count_ranks(relation, time, zero)
-    _, singles = slots.count_ranks(relation, time, zero + 1)
-    facts = slots.facts_before(relation, time)
+    slots, often = index.slots, torch.arange(2).repeat_interleave(len(time))
+    fillers, more = slots.above(relation.repeat(2), time.repeat(2), often).view(2, -1)
+    facts, singles = slots.facts_before(relation, time), fillers - more
     partners = torch.bincount(links.query, minlength=len(time))
     known = torch.full_like(time, index.entities)
     if bool((time < index.steps - 1).any()):

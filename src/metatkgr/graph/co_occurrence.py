@@ -12,8 +12,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from metatkgr.graph.neighbours import NeighbourOrder
 from metatkgr.graph.pairs import PairTimes
-from metatkgr.graph.ragged import expand_ranges, pack
+from metatkgr.graph.ragged import expand_ranges, pack, some_rows
 
 __all__ = ["CoOccurrence"]
 
@@ -72,29 +73,48 @@ class CoOccurrence:
         count = torch.zeros_like(key).index_add_(0, member, count)
         return cls(relations, steps, stride, key, torch.cat([count.new_zeros(1), count.cumsum(0)]))
 
-    def grown(self, earlier: list[PairTimes], latest: PairTimes, steps: int) -> CoOccurrence:
+    def grown(
+        self,
+        earlier: list[PairTimes],
+        met: list[NeighbourOrder],
+        latest: PairTimes,
+        steps: int,
+    ) -> CoOccurrence:
         """The same with the links of one more layer, as if all were counted anew.
 
-        Pairs that the layer has links of are counted again with them, and once less without.
+        Pairs that the layer has links of are counted with them; those that had links before are
+        counted again, and once less without.
 
         Args:
             earlier: the links that are counted already.
-            latest: those of the layer.
+            met: who is linked to whom by them.
+            latest: the links of the layer.
             steps: one more than the last step of all, or more.
         """
         slot, target = latest.ends()
         source = slot // self.relations
-        sampled = source % self.stride == 0
-        pair = torch.unique(source[sampled] * latest.entities + target[sampled])
+        sampled = torch.nonzero(source % self.stride == 0).squeeze(1)
+        (pair,) = some_rows(sampled, source * latest.entities + target)
+        pair, order = torch.sort(pair, stable=True)
+        known = torch.zeros_like(pair, dtype=torch.bool)
+        for others in met:
+            known |= others.find(pair // latest.entities, pair % latest.entities)[1]
+        new, position = some_rows(~known, pair, sampled[order])
+        both = _together(
+            new,
+            slot.index_select(0, position) % self.relations,
+            latest.first(position),
+            self.relations,
+            steps,
+        )
+        keys, counts = [both], [torch.ones_like(both)]
         entry = self.key // self.steps
-        keys = [self.key + entry * (steps - self.steps)]
-        counts = [self.before.diff()]
-        for some in torch.split(pair, _AT_ONCE):
-            known = _first_steps(earlier, some, latest.entities, self.relations)
-            now = torch.minimum(
-                known, _first_steps([latest], some, latest.entities, self.relations)
-            )
-            for first, sign in ((known, -1), (now, 1)):
+        keys.append(self.key + entry * (steps - self.steps))
+        counts.append(self.before.diff())
+        for some in torch.split(torch.unique_consecutive(pair[known]), _AT_ONCE):
+            then = _first_steps(earlier, some, latest.entities, self.relations)
+            now = torch.minimum(then, _first_steps([latest], some, latest.entities, self.relations))
+            for first, sign in ((then, -1), (now, 1)):
                 row, relation = torch.nonzero(first < _NEVER, as_tuple=True)
                 both = _together(row, relation, first[row, relation], self.relations, steps)
                 keys.append(both)

@@ -392,7 +392,8 @@ class TemporalIndex:
         """By (relation, time): who filled a slot; by (entity, relation): how often, and when."""
         orders = [layer.slots for layer in self._by_time]
         usage = [layer.usage for layer in self._layers]
-        return Slots(orders, usage, self.entities, self.relations, self.steps)
+        before = None if self._before is None else self._before.slots
+        return Slots(orders, usage, self.entities, self.relations, self.steps, before)
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -409,8 +410,9 @@ class TemporalIndex:
                 if counts is None:
                     counts = CoOccurrence.of(layer.pairs, self.relations, layer.steps)
                 else:
-                    earlier = [other.pairs for other in self._layers[:number]]
-                    counts = counts.grown(earlier, layer.pairs, max(counts.steps, layer.steps))
+                    others, steps = self._layers[:number], max(counts.steps, layer.steps)
+                    earlier, met = [o.pairs for o in others], [o.neighbours for o in others]
+                    counts = counts.grown(earlier, met, layer.pairs, steps)
                 layer.co_occurrence = counts
             counts = layer.co_occurrence
         assert counts is not None

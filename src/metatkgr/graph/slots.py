@@ -86,6 +86,7 @@ class Slots:
         entities: E of the index.
         relations: 2R.
         steps: of the index, one more than the last.
+        before: the same with all layers of usage but the last.
     """
 
     def __init__(
@@ -95,8 +96,9 @@ class Slots:
         entities: int,
         relations: int,
         steps: int,
+        before: Slots | None = None,
     ) -> None:
-        self._layers, self._usage = layers, usage
+        self._layers, self._usage, self._before = layers, usage, before
         self.entities, self.relations, self.steps = entities, relations, steps
         self.device = self._layers[0].time.device
 
@@ -176,42 +178,57 @@ class Slots:
         Returns:
             more, equal: (A,) int64.
         """
-        more = self._above(relation, time, count)
-        at_least = self._above(relation, time, (count - 1).clamp(min=0))
+        more = self.above(relation, time, count)
+        at_least = self.above(relation, time, (count - 1).clamp(min=0))
         return more, torch.where(count > 0, at_least, self.entities) - more
 
-    def _above(self, relation: Tensor, time: Tensor, count: Tensor) -> Tensor:
-        return sum(
-            (sign * part.above(relation, time, count) for sign, part in self._ordinals),
-            start=torch.zeros_like(count),
-        )
+    def above(self, relation: Tensor, time: Tensor, count: Tensor) -> Tensor:
+        """(A,) how many entities filled slots more often than so often; see above."""
+        total = torch.zeros_like(count)
+        for right, wrong in self._ordinals:
+            total += right.above(relation, time, count)
+            if wrong is not None:
+                total -= wrong.above(relation, time, count)
+        return total
 
     @cached_property
-    def _ordinals(self) -> list[tuple[int, SlotOrdinals]]:
-        """The ordinals of the base; those that its later facts have; those they make wrong."""
-        base, *others = self._usage
-        if not others:
-            return [(1, base.ordinals())]
+    def _ordinals(self) -> list[tuple[SlotOrdinals, SlotOrdinals | None]]:
+        """The ordinals of the base; for each later layer those it makes right, and wrong."""
+        usage, known = self._usage, [] if self._before is None else self._before._ordinals
+        later = range(len(known) or 1, len(usage))
+        changed = [self._changed(usage[:number], usage[number]) for number in later]
+        return [*(known or [(usage[0].ordinals(), None)]), *changed]
+
+    def _changed(
+        self, earlier: list[SlotUsage], latest: SlotUsage
+    ) -> tuple[SlotOrdinals, SlotOrdinals | None]:
+        """The ordinals of a layer's facts and of earlier ones that are not before all of them; and
+        those that these earlier ones had without the layer, if there are any."""
         # Only the base may be of a time with fewer relations.
-        slot = torch.cat([part.slots() for part in others])
-        step = torch.cat([part.time for part in others])
-        group, member = torch.unique(slot, return_inverse=True)
-        earliest = torch.full_like(group, 2**31 - 1, dtype=torch.int32)
-        earliest.scatter_reduce_(0, member, step, "amin")
+        group, member = torch.unique_consecutive(latest.slots(), return_inverse=True)
+        first = torch.full_like(group, 2**31 - 1, dtype=torch.int32)
+        first.scatter_reduce_(0, member, latest.time, "amin")
         relation = inverse(group % self.relations, self.relations)
-        low, high = base.of_slot(group // self.relations, relation)
-        changed = bisect_ranges(base.time, low, high, earliest)
-        # Facts of the base that are not before all later ones: their ordinals change.
-        row, position = expand_ranges(changed, high)
-        wrong = relation[row], position - low[row], base.time[position]
-        member, step = torch.cat([row, member]), torch.cat([base.time[position], step])
-        rank = torch.argsort(step, stable=True)
-        rank = rank[torch.argsort(member[rank], stable=True)]
-        member, step = member[rank], step[rank]
-        ordinal = torch.arange(len(member), device=self.device)
-        ordinal += (changed - low)[member] - torch.searchsorted(member, member)
-        right = relation[member], ordinal, step
-        return [(1, base.ordinals()), (1, self._few(*right)), (-1, self._few(*wrong))]
+        before, rows, steps = torch.zeros_like(group), [], []
+        for part in earlier:
+            low, high = part.of_slot(group // self.relations, relation)
+            changed = bisect_ranges(part.time, low, high, first)
+            before += changed - low
+            row, position = expand_ranges(changed, high)
+            rows.append(row)
+            steps.append(part.time.index_select(0, position))
+
+        def ordinals(rows: list[Tensor], steps: list[Tensor]) -> SlotOrdinals:
+            row, step = torch.cat(rows), torch.cat(steps)
+            rank = torch.argsort(step, stable=True)
+            rank = rank[torch.argsort(row[rank], stable=True)]
+            row, step = row[rank], step[rank]
+            ordinal = torch.arange(len(row), device=self.device)
+            ordinal += before[row] - torch.searchsorted(row, row)
+            return self._few(relation[row], ordinal, step)
+
+        wrong = ordinals(rows, steps) if any(row.numel() for row in rows) else None
+        return ordinals([*rows, member], [*steps, latest.time]), wrong
 
     def _few(self, relation: Tensor, ordinal: Tensor, step: Tensor) -> SlotOrdinals:
         room = int(ordinal.max()) + 1 if len(ordinal) else 1
