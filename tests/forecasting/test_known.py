@@ -119,6 +119,13 @@ def test_a_slip_is_told_from_another_name(typed: str, meant: str | None) -> None
     assert near_name(known, typed) == meant
 
 
+def test_a_slip_is_found_among_many_names_of_one_pattern() -> None:
+    known = GrowingVocabulary(mt.read_facts([("Ann", "r", "Ben", 1)]).entities)
+    known = known.grown([f"Newcomer {number}" for number in range(1, 1500)])
+    assert near_name(known, "Newcmer 1499") == "Newcomer 1499"
+    assert near_name(known, "Newcmer 2499") is None
+
+
 def test_a_near_name_is_asked_back_unless_it_is_confirmed() -> None:
     forecaster = club()
     fact = ("Ana Bek", "plays for", "FC Ost", "2018-03-10")

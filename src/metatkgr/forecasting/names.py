@@ -184,8 +184,8 @@ class _SearchIndex:
         self._ids: list[int] = []
         self._joined: tuple[str, list[int]] = "", []
         """The first names as one text, which is searched at once, and where each ends."""
-        self._halves: dict[tuple[int, bool, str], list[int]] = {}
-        """Names by their length and their first or last letters, for :meth:`near`."""
+        self._halves: dict[_Half, list[int]] = {}
+        """Names by their length, their marks and their first or last letters, for :meth:`near`."""
         self._halved, self._halving = 0, threading.Lock()
 
     def add(self, name: str, number: int) -> None:
@@ -250,7 +250,7 @@ class _SearchIndex:
 
         with self._halving:
             for row in range(self._halved, len(self._plain)):
-                for key in _halves(_squeezed(self._plain[row])):
+                for key in _halves(_squeezed(self._plain[row]), _marks(self._names[row])):
                     self._halves.setdefault(key, []).append(row)
                 self._halved = row + 1
         word, marks = _squeezed(text.casefold()), _marks(text)
@@ -258,9 +258,9 @@ class _SearchIndex:
             return None
         best: tuple[int, int] | None = None
         for length in (len(word), len(word) - 1, len(word) + 1):
-            for key in _halves(word, length):
+            for key in _halves(word, marks, length):
                 for row in self._halves.get(key, ())[:_SLIPS]:
-                    if self._ids[row] >= size or _marks(self._names[row]) != marks:
+                    if self._ids[row] >= size:
                         continue
                     known = _squeezed(self._plain[row])
                     far = OSA.distance(word, known, score_cutoff=1)
@@ -289,17 +289,20 @@ def _squeezed(plain: str) -> str:
     return "".join(letter for letter in plain if letter.isalnum())
 
 
-def _marks(name: str) -> list[str]:
+def _marks(name: str) -> tuple[str, ...]:
     """What tells apart names of one pattern: their numbers and single letters."""
     words = re.findall(r"\w+", name.casefold().replace("_", " "))
-    return [word for word in words if len(word) == 1 or any(map(str.isdigit, word))]
+    return tuple(word for word in words if len(word) == 1 or any(map(str.isdigit, word)))
 
 
-def _halves(word: str, length: int | None = None) -> list[tuple[int, bool, str]]:
+_Half = tuple[int, tuple[str, ...], bool, str]
+
+
+def _halves(word: str, marks: tuple[str, ...], length: int | None = None) -> list[_Half]:
     """The first and the last letters of a word, as one of another length would have them."""
     length = len(word) if length is None else length
     half = max(length // 2 - 1, 2)
-    return [(length, False, word[:half]), (length, True, word[-half:])]
+    return [(length, marks, False, word[:half]), (length, marks, True, word[-half:])]
 
 
 def _has(plain: str, part: str, first: bool) -> bool:

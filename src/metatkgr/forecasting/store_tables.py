@@ -264,7 +264,11 @@ def checked_text(text: str, what: str) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def digest_of(fact: FactView) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from metatkgr.data.facts import Vocabulary
 from metatkgr.deadlines import check
 from metatkgr.forecasting.explain import FactView, Match
 from metatkgr.forecasting.forecaster import Forecaster
@@ -43,12 +44,10 @@ class Views:
 
     def _name(self, text: str) -> str:
         """The name of a known entity, where its label or alias was told."""
-        known = self._base.entities
-        return str(known[known.id(text)]) if text in known else text
+        return _name(self._base.entities, text)
 
     def _relation(self, text: str) -> str:
-        known = self._base.relations
-        return str(known[known.id(text)]) if text in known else text
+        return _name(self._base.relations, text)
 
     def relations(self) -> list[RelationOut]:
         """Relations with the number of their facts, most frequent first."""
@@ -115,3 +114,9 @@ class Views:
             next=first.calendar.label(last + 1),
             relations=self.relations(),
         )
+
+
+def _name(known: Vocabulary, text: str) -> str:
+    """The name of what is called so."""
+    called_otherwise = known.labels or known.aliases
+    return str(known[known.id(text)]) if called_otherwise and text in known else text
