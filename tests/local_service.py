@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -28,7 +29,7 @@ from metatkgr.serving.server import Server, listen, url_of
 from metatkgr.serving.service import Service
 
 
-def started(facts: Facts, where: str | Path, **how: float) -> Service:
+def started(facts: Facts, where: str | Path, **how: Any) -> Service:
     """A service of the rule 'paths' that has read its store."""
     service = Service(Forecaster.of(facts, "paths"), FactStore(where), model="paths", **how)
     service.start()

@@ -16,8 +16,12 @@ from fastapi.testclient import TestClient
 import metatkgr as mt
 from local_service import client_of, started
 from metatkgr.data.facts import Facts
+from metatkgr.errors import DataError
+from metatkgr.forecasting.explain import Forecasts
+from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.app import create_app
-from metatkgr.serving.limits import ServiceSettings
+from metatkgr.serving.limits import Limits, ServiceSettings
+from metatkgr.serving.schemas import PredictIn
 
 NEW = "Zoltan Newcomer"
 
@@ -182,3 +186,41 @@ def test_newcomers_with_a_single_fact_are_told_and_forecast_in_a_stream(
     assert [row["rank"] for row in mine] == [1, 2]
     rest = client.get(f"/newcomers/forecasts?since={since}&skip={end['of']}").text.splitlines()
     assert [json.loads(line) for line in rest] == [end]
+
+
+def test_what_was_said_of_a_new_relation_and_taken_back_keeps_nobody_from_starting(
+    world: Facts, tmp_path: Path
+) -> None:
+    facts = [tuple(fact_of(world, f"N {n}").values()) for n in range(30)]
+    strange = [(s, f"{'qxzwvk'[n % 6] * 9} {n}", o, t) for n, (s, _, o, t) in enumerate(facts)]
+    service = started(world, tmp_path / "s")
+    for part in (strange[:15], strange[15:]):
+        service.add(part, confirm_new=True)
+    told = dt.datetime.now(dt.UTC)
+    service.retract(strange[1:])
+    with pytest.raises(DataError, match="unknown relation"):
+        service.retract([(*facts[0][:1], "never heard of it", *facts[0][2:])])
+    service.stop()
+    again = started(world, tmp_path / "s")
+    assert (again.refused, again.observed) == (0, 1)
+    asked = PredictIn(entity="N 20", known_at=told)
+    assert isinstance(again.look_back(asked), Forecasts), "more of them than may be told at once"
+    again.stop()
+
+
+def test_new_relations_have_a_quota_so_that_all_that_is_kept_fits(
+    world: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, _, other, time = fact_of(world).values()
+    for limit, most in ((3, 5000), (200, len(world.relations) + 203)):
+        monkeypatch.setattr("metatkgr.serving.service.MOST_RELATIONS", most)
+        store = tmp_path / f"s{limit}"
+        service = started(world, store, limits=Limits(new_relations=limit))
+        rows = [(subject, f"{'qxzw'[n] * 9} {n}", other, time) for n in range(4)]
+        for row in rows[:3]:
+            service.add([row])
+        with pytest.raises(DataError, match="--new-relations"):
+            service.add(rows[3:])
+        service.add([(subject, rows[0][1], "Another", time)])
+        service.stop()
+        assert len(FactStore(store)) == 4

@@ -25,7 +25,7 @@ from faults.test_disk_full import no_file_beyond
 from local_service import Command, client_of, listening, started
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.store import FactStore
-from metatkgr.serving import service as service_module
+from metatkgr.serving import views
 from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import Limits, ServiceSettings
 
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(world: Facts, store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(service_module, "_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(views, "_PROBE_SECONDS", 0.0)
     monkeypatch.setattr("metatkgr.forecasting.database._BUSY_SECONDS", 600)
     settings = ServiceSettings(limits=Limits(answer_seconds=600))
     with client_of(create_app(started(world, store), settings)) as found:

@@ -73,6 +73,9 @@ def serve(
     new_names_bytes: Annotated[
         int, typer.Option(min=0, help="What the names of new entities may take together.")
     ] = 256 << 20,
+    new_relations: Annotated[
+        int, typer.Option(min=0, help="Relations that may come with facts.")
+    ] = 200,
     workers: Annotated[
         int,
         typer.Option(
@@ -101,7 +104,9 @@ def serve(
 
     console = console_for(None)
     # A wrong address or token is told before a large graph is read.
-    limits = Limits(concurrency=concurrency, new_names_bytes=new_names_bytes)
+    limits = Limits(
+        concurrency=concurrency, new_names_bytes=new_names_bytes, new_relations=new_relations
+    )
     settings = _settings(host, port, token_file, limits, log, log_bytes)
     words = {
         "model": model,

@@ -16,11 +16,11 @@ from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.names import GrowingVocabulary
 from metatkgr.graph.index import TemporalIndex
 
-__all__ = ["Arrival", "LiveGraph"]
+__all__ = ["MOST_RELATIONS", "Arrival", "LiveGraph"]
 
 _FEW = 20_000
 """Arrivals that are indexed anew at each change; more join the first facts."""
-_MOST_RELATIONS = 5_000
+MOST_RELATIONS = 5_000
 """So many of a graph that is at work; each new one costs an index."""
 _VERSIONS = itertools.count(1)
 """One for each state of any graph, so that a model knows which it was shown."""
@@ -136,8 +136,8 @@ class LiveGraph:
         """
         base = self._visible.base
         known = base.relations
-        if len(known) + len(relations) > _MOST_RELATIONS:
-            raise DataError(f"a graph has at most {_MOST_RELATIONS:,} relations")
+        if len(known) + len(relations) > MOST_RELATIONS:
+            raise DataError(f"a graph has at most {MOST_RELATIONS:,} relations")
         grown = Vocabulary([*known.names, *relations], known.labels, known.aliases)
         self._start(replace(base, relations=grown))
         self._changed()

@@ -131,7 +131,8 @@ def agents_server(service: Service) -> MCPServer[Any]:
     ) -> Observed:
         """Add facts, all or none: on disk, and part of every later answer.
 
-        A fact that is known changes nothing. New entities are welcome; new relations are not.
+        A fact that is known changes nothing. New entities are welcome, and new relations
+        where the model takes them.
         """
         rows = [(f.subject, f.relation, f.object, f.time) for f in facts]
         return service.add(rows, confirm_new=confirm_new, allow_far=allow_far)

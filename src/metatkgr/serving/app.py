@@ -129,8 +129,9 @@ def create_app(
         """Observe one fact, or several as `{"facts": [...]}`: all of them or none.
 
         When this answers 200, they are on disk and part of every later forecast. The same fact
-        sent again changes nothing. New entities are welcome; new relations are not. With
-        `retract` they are taken back instead, and with `replaces` one fact takes another's place.
+        sent again changes nothing. New entities are welcome, and new relations where the model
+        takes them. With `retract` they are taken back instead, and with `replaces` one fact takes
+        another's place.
         """
         given = facts.facts if isinstance(facts, schemas.FactsIn) else [facts]
         return tell(service, [(f.subject, f.relation, f.object, f.time) for f in given], facts)

@@ -44,6 +44,8 @@ class Limits(Settings):
     streamed answers that take longer than ``answer_seconds``."""
     steps_ahead: Annotated[float, Range(above=0)] = 1.0
     """How far after the graph's last step a fact may lie, in lengths of the graph."""
+    new_relations: Annotated[int, Range(0, 4000)] = 200
+    """Relations that may come with facts."""
     new_names_bytes: Annotated[int, Range(0, 1 << 50)] = 256 << 20
     """What the names of new entities may take together, with 64 bytes more for each of them."""
 

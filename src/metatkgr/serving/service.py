@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import logging
 import threading
-import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
 from metatkgr.forecasting.explain import FactView, Forecasts, Observed, Retracted
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import NewRelations, checked_rows
+from metatkgr.forecasting.live_graph import MOST_RELATIONS
 from metatkgr.forecasting.ranking import Question
 from metatkgr.forecasting.store import FactStore, StoredFact, StoreError
 from metatkgr.forecasting.store_tables import Amounts, Spending
@@ -28,10 +27,8 @@ __all__ = ["Service"]
 
 _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 20_000
-_PROBE_SECONDS = 1.0
-"""How long what a probe of the store said is taken for true."""
-_PATIENCE = 1.5
-"""Seconds after which a probe that has not come back is told as such."""
+_RESERVED = 200
+"""Relations for which a graph keeps room, beyond those that are let in."""
 
 
 class Service(Views):
@@ -68,8 +65,6 @@ class Service(Views):
         self._seen = 0
         self._reading = threading.Lock()
         self._stop = threading.Event()
-        self._probing = threading.Lock()
-        self._probe: _Probe | None = None
         self._poller = threading.Thread(target=self._poll, name="store-poller", daemon=True)
         graph = self._base
         self._new_names: set[str] = set()
@@ -101,22 +96,6 @@ class Service(Views):
         kept = f"{len(self.store):,} observed facts in {self.store.name}"
         return [f"{self.model} on {self._base}", kept]
 
-    async def problem(self) -> str:
-        """What keeps the service from working, known within two seconds; empty where nothing does.
-
-        The store is written and read back for it, at most once a second, by a thread of its own: a
-        store that is locked or hangs holds up nobody who asks, and who asks needs no thread.
-        """
-        with self._probing:
-            probe = self._probe
-            if probe is None or (probe.ended.done() and probe.age() > _PROBE_SECONDS):
-                probe = self._probe = _Probe(self.store)
-                probe.start()
-        await asyncio.wait([asyncio.wrap_future(probe.ended)], timeout=_PATIENCE)
-        if not probe.ended.done():
-            return f"the store of facts has not answered for {probe.age():.0f} s"
-        return "" if probe.ended.result() else "the store of facts does not take writes"
-
     def answer(self, questions: Sequence[PredictIn]) -> list[Forecasts | MetaTKGRError]:
         """An answer or an error for each of some questions."""
         return self.forecaster.predict_many([_question(one) for one in questions])
@@ -132,11 +111,8 @@ class Service(Views):
     def _told_at(self, moment: dt.datetime) -> Forecaster:
         """A forecaster that has been told what the store held at a moment."""
         past = self.forecaster.anew(self._base)
-        state = {row.fact: row.retracted for row in self.store.log(moment)}
-        past.observe(
-            [fact for fact, gone in state.items() if not gone], confirm_new=True, allow_far=True
-        )
-        past.retract([fact for fact, gone in state.items() if gone])
+        for _ in _taken(past, {row.fact: row.retracted for row in self.store.log(moment)}):
+            pass
         return past
 
     def add(
@@ -164,7 +140,8 @@ class Service(Views):
         Raises:
             NearNameError, FarDateError: it is asked back.
         """
-        rows = self._checked([(s, r, o, t) for s, r, o, t in facts], confirm_new)
+        new_relations = NewRelations(confirm_new) if self.forecaster.takes_relations else None
+        rows = self._checked([(s, r, o, t) for s, r, o, t in facts], new_relations)
         self.forecaster.check(rows, confirm_new=confirm_new, allow_far=allow_far)
         names = dict.fromkeys(name for row in rows for name in (row.subject, row.object))
         known = self._base.entities
@@ -187,7 +164,7 @@ class Service(Views):
         self, facts: Iterable[Sequence[str | int]], *, source: str = "", observed: str = ""
     ) -> Retracted:
         """Take facts back, those of the graph too: on disk, and part of no later answer."""
-        rows = self._checked([(s, r, o, t) for s, r, o, t in facts])
+        rows = self._checked([(s, r, o, t) for s, r, o, t in facts], None)
         done = self.store.retract(rows, **_about(source, observed, len(rows), 0))
         self._catch_up_or_later()
         return done
@@ -223,36 +200,24 @@ class Service(Views):
             more = True
             while more and (rows := self.store.since(self._seen, _READ_AT_ONCE)):
                 # Of each fact the last change counts.
-                state = {row.fact: row.retracted for row in rows}
-                self._take([fact for fact, retracted in state.items() if retracted], False)
-                self._take([fact for fact, retracted in state.items() if not retracted], True)
+                for done in _taken(self.forecaster, {row.fact: row.retracted for row in rows}):
+                    self._count(done)
                 self._seen = rows[-1].sequence
                 more = len(rows) == _READ_AT_ONCE
 
-    def _take(self, facts: list[FactView], hold: bool) -> None:
-        """Observe facts that hold, retract those that do not."""
-        if not facts:
-            return
-        try:
-            if hold:
-                told = self.forecaster.observe(facts, confirm_new=True, allow_far=True)
-                self.observed += told.accepted
-                self._new_names.update(told.new_entities)
-                self._names_bytes += _size(told.new_entities)
-            else:
-                back = self.forecaster.retract(facts)
-                self.observed -= back.retracted
-                self._new_names.difference_update(back.gone_entities)
-                self._names_bytes -= _size(back.gone_entities)
-        except MetaTKGRError as error:
-            if len(facts) == 1:
-                self.refused += 1
-                _LOG.warning("a fact of the store is left out: %s", error)
-                return
-            # Halves, so that one bad fact among many costs few attempts.
-            half = len(facts) // 2
-            self._take(facts[:half], hold)
-            self._take(facts[half:], hold)
+    def _count(self, done: Observed | Retracted | MetaTKGRError) -> None:
+        """What came of some facts of the store."""
+        if isinstance(done, Observed):
+            self.observed += done.accepted
+            self._new_names.update(done.new_entities)
+            self._names_bytes += _size(done.new_entities)
+        elif isinstance(done, Retracted):
+            self.observed -= done.retracted
+            self._new_names.difference_update(done.gone_entities)
+            self._names_bytes -= _size(done.gone_entities)
+        else:
+            self.refused += 1
+            _LOG.warning("a fact of the store is left out: %s", done)
 
     def _poll(self) -> None:
         while not self._stop.wait(self._poll_seconds):
@@ -265,17 +230,29 @@ class Service(Views):
                 _LOG.exception("facts of the store could not be observed")
 
     def _checked(
-        self, facts: list[tuple[Any, Any, Any, Any]], confirm_new: bool = False
+        self, facts: list[tuple[Any, Any, Any, Any]], new: NewRelations | None
     ) -> list[FactView]:
-        """Facts in the graph's own words: names, not labels or aliases; a step's date."""
+        """Facts in the graph's own words: names, not labels or aliases; a step's date.
+
+        Args:
+            facts: as they were told.
+            new: takes unknown relations; None: they are refused.
+        """
         graph = self._base
         calendar = graph.calendar
         rows = []
         # What the forecaster would refuse must not get into the store.
         relations = self.forecaster.snapshot().first.relations
-        new = NewRelations(confirm_new) if self.forecaster.takes_relations else None
         good = checked_rows(facts, relations, calendar, graph.steps, new)
         names_of_relations = [*relations.names, *(new.names if new is not None else ())]
+        # Several may come at once, here and in other processes: all of them fit into the graph.
+        room = min(len(graph.relations) + self.limits.new_relations, MOST_RELATIONS - _RESERVED)
+        if new is not None and new.names and len(names_of_relations) > room:
+            raise DataError(
+                f"this service takes up to {self.limits.new_relations:,} new relations and "
+                f"{len(relations) - len(graph.relations):,} have come; facts with known ones are "
+                "still welcome (--new-relations allows more)"
+            )
         for subject, relation, other, step in good:
             if step > self._last_step:
                 raise DataError(
@@ -287,28 +264,36 @@ class Service(Views):
         return rows
 
 
-class _Probe(threading.Thread):
-    """Whether a store takes and gives."""
+def _taken(
+    forecaster: Forecaster, state: Mapping[FactView, bool]
+) -> Iterator[Observed | Retracted | MetaTKGRError]:
+    """Observe facts of a store, and retract those whose state says so.
 
-    def __init__(self, store: FactStore) -> None:
-        super().__init__(name="store-probe", daemon=True)
-        self.ended: Future[bool] = Future()
-        """Whether it does, once that is known."""
-        self._store = store
-        self._began = time.monotonic()
+    Yields:
+        what came of each part of them; an error: of a single one, which is left out.
+    """
 
-    def age(self) -> float:
-        """Seconds since it was begun."""
-        return time.monotonic() - self._began
-
-    def run(self) -> None:
+    def halved(
+        take: Callable[[list[FactView]], Observed | Retracted], facts: list[FactView]
+    ) -> Iterator[Observed | Retracted | MetaTKGRError]:
         try:
-            self._store.probe()
-        except Exception as error:
-            _LOG.error("%s", error)
-            self.ended.set_result(False)
-        else:
-            self.ended.set_result(True)
+            done: list[Observed | Retracted | MetaTKGRError] = [take(facts)] if facts else []
+        except MetaTKGRError as error:
+            if len(facts) > 1:
+                # Halves, so that one bad fact among many costs few attempts.
+                half = len(facts) // 2
+                yield from halved(take, facts[:half])
+                yield from halved(take, facts[half:])
+                return
+            done = [error]
+        yield from done
+
+    # Of a relation that has never come into this graph there is nothing to take back.
+    known = forecaster.snapshot().first.relations
+    gone = [fact for fact, retracted in state.items() if retracted and fact.relation in known]
+    yield from halved(forecaster.retract, gone)
+    held = [fact for fact, retracted in state.items() if not retracted]
+    yield from halved(partial(forecaster.observe, confirm_new=True, allow_far=True), held)
 
 
 def _question(asked: PredictIn) -> Question:

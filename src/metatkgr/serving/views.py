@@ -1,7 +1,12 @@
-"""What a service knows, for people to look at: the graph, its newcomers, the facts of an entity."""
+"""What a service knows, to look at: the graph, newcomers, the facts of an entity, its health."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
+import time
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -15,8 +20,13 @@ from metatkgr.serving.schemas import GraphOut, RelationOut, TimelineOut
 
 __all__ = ["Views"]
 
+_LOG = logging.getLogger(__name__)
 _LOOKED_AT = 256
 """Entities that are looked at together in the search for newcomers."""
+_PROBE_SECONDS = 1.0
+"""How long what a probe of the store said is taken for true."""
+_PATIENCE = 1.5
+"""Seconds after which a probe that has not come back is told as such."""
 
 
 class Views:
@@ -36,6 +46,8 @@ class Views:
         """Facts that came out of the store and hold, less the graph's own that are retracted."""
         self._base = forecaster.facts
         self._relation_counts: tuple[int, list[RelationOut]] = (-1, [])
+        self._probing = threading.Lock()
+        self._probe: _Probe | None = None
 
     @property
     def unit(self) -> str:
@@ -114,6 +126,46 @@ class Views:
             next=first.calendar.label(last + 1),
             relations=self.relations(),
         )
+
+    async def problem(self) -> str:
+        """What keeps the service from working, known within two seconds; empty where nothing does.
+
+        The store is written and read back for it, at most once a second, by a thread of its own: a
+        store that is locked or hangs holds up nobody who asks, and who asks needs no thread.
+        """
+        with self._probing:
+            probe = self._probe
+            if probe is None or (probe.ended.done() and probe.age() > _PROBE_SECONDS):
+                probe = self._probe = _Probe(self.store)
+                probe.start()
+        await asyncio.wait([asyncio.wrap_future(probe.ended)], timeout=_PATIENCE)
+        if not probe.ended.done():
+            return f"the store of facts has not answered for {probe.age():.0f} s"
+        return "" if probe.ended.result() else "the store of facts does not take writes"
+
+
+class _Probe(threading.Thread):
+    """Whether a store takes and gives."""
+
+    def __init__(self, store: FactStore) -> None:
+        super().__init__(name="store-probe", daemon=True)
+        self.ended: Future[bool] = Future()
+        """Whether it does, once that is known."""
+        self._store = store
+        self._began = time.monotonic()
+
+    def age(self) -> float:
+        """Seconds since it was begun."""
+        return time.monotonic() - self._began
+
+    def run(self) -> None:
+        try:
+            self._store.probe()
+        except Exception as error:
+            _LOG.error("%s", error)
+            self.ended.set_result(False)
+        else:
+            self.ended.set_result(True)
 
 
 def _name(known: Vocabulary, text: str) -> str:
