@@ -157,7 +157,7 @@ def test_explain_answers_about_any_candidate() -> None:
         "2 others of “… r m” are also in “… r x”: z1 and z2",
         "“… r x” 2 times before, last in 3",
     ]
-    assert [r.kind for r in forecaster.explain("a", "r", "y")] == ["path", "frequency"]
+    assert [r.kind for r in forecaster.explain("a", "r", "y")] == ["frequency", "path"]
     assert forecaster.explain("a", "q", "m", side="subject")[0].text == "facts with m by “r” in 1"
     assert forecaster.explain("m", "q", "z1", side="object")[0].kind == "contact"
     assert forecaster_of("recurrency", facts).explain("a", "q", "z1") == ()

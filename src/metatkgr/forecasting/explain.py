@@ -84,13 +84,14 @@ class Retracted:
 
 @dataclass(frozen=True)
 class Reason:
-    """Something visible that speaks for a forecast."""
+    """Something visible that speaks for a forecast, or against it."""
 
     __pydantic_config__ = _DESCRIBED
     kind: str
     """'repeat', 'contact', 'path', 'frequency', 'fact', 'vectors', …"""
     weight: float
-    """Its share in the forecast, 0..1; how it is counted depends on the model."""
+    """The share of the forecast's chance that would be lost without it, 0..1, measured by leaving
+    it out. Below 0: it speaks against the forecast, and takes this share."""
     facts: tuple[FactView, ...]
     """The facts it consists of; none, where it is about learned vectors."""
     text: str
@@ -292,13 +293,10 @@ class Verbaliser:
             "vectors": self._vectors,
         }.get(why.kind, self._other)
         facts = tuple(dict.fromkeys(starmap(self.fact, why.links)))
-        return Reason(
-            why.kind,
-            why.weight,
-            facts,
-            speak(entity, relation, answer, why),
-            why.count,
-        )
+        text = speak(entity, relation, answer, why)
+        if why.weight < 0:
+            text = f"against: {text}"
+        return Reason(why.kind, why.weight, facts, text, why.count)
 
     def _repeat(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         said = self._said(entity, relation, answer)
@@ -342,11 +340,9 @@ class Verbaliser:
     def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         fact = self.fact(*why.links[0])
         when = self._when([link.time for link in why.links], why.count)
-        without = "this" if why.count == 1 else "these"
-        return (
-            f"“{fact.subject} {fact.relation} {fact.object}” {when}; without {without} "
-            f"{why.weight:.0%} less likely"
-        )
+        this, share = "this" if why.count == 1 else "these", f"{abs(why.weight):.0%} less likely"
+        worth = f"without {this} {share}" if why.weight >= 0 else f"with {this} {share}"
+        return f"“{fact.subject} {fact.relation} {fact.object}” {when}; {worth}"
 
     def _vectors(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         label = self._label
@@ -364,7 +360,7 @@ class Verbaliser:
             f"“{fact.subject} {fact.relation} {fact.object}” {self._on(fact.time)}"
             for fact in (self.fact(*link) for link in why.links[:_NAMED])
         ]
-        return f"{why.kind}: {_listed(said, why.count, why.at_least)} ({why.weight:.0%})"
+        return f"{why.kind}: {_listed(said, why.count, why.at_least)}"
 
     def _on(self, date: str) -> str:
         return f"{'on' if self._calendar.unit in ('day', 'hour', 'week') else 'in'} {date}"

@@ -81,23 +81,25 @@ class PageRank:
             for column in (supports.entity, supports.other)
         )
 
-    def walks(self, entity: Tensor, time: Tensor) -> Walks:
+    def walks(self, entity: Tensor, time: Tensor, without: Tensor | None = None) -> Walks:
         """PageRank of the walks from each entity over links before its time.
 
         Args:
             entity: (W,) int64.
             time: (W,) int64.
+            without: ``row * E + neighbour``, ascending: the entity of a row and this neighbour of
+                it are taken as not linked. None: all are as they are.
         """
         start = torch.arange(len(entity), device=self.device) * self.entities + entity
         cells, masses = [start], [torch.full_like(start, self.restart, dtype=torch.float64)]
-        cell, mass = self._first_step(entity, time)
+        cell, mass = self._first_step(entity, time, without)
         bound = None if self.neighbours.all_before(time) else time
         for number in range(1, self.steps + 1):
             cells.append(cell)
             masses.append(self.restart * mass)
             if number == self.steps or not len(cell):
                 break
-            cell, mass = self._step(cell, mass, bound)
+            cell, mass = self._step(cell, mass, bound, entity, without)
         cell, member = torch.unique(torch.cat(cells), return_inverse=True)
         share = torch.cat(masses)
         far = share.new_zeros(len(cell)).index_add_(0, member, share)
@@ -120,7 +122,10 @@ class PageRank:
         """
         room = int(time.max()) + 1 if len(time) else 1
         start, member = torch.unique(entity * room + time, return_inverse=True)
-        walks = self.walks(start // room, start % room)
+        return self.repeated(self.walks(start // room, start % room), member, most)
+
+    def repeated(self, walks: Walks, member: Tensor, most: int) -> Walks:
+        """The walks of queries, (Q,) numbers of starts; of each only ``most`` entities."""
         kept = best_of_each(most, walks.row, walks.far)
         row, reached, far, near = some_rows(kept, walks.row, walks.entity, walks.far, walks.near)
         if len(member) > 1:
@@ -129,7 +134,9 @@ class PageRank:
             reached, far, near = some_rows(position, reached, far, near)
         return Walks(row, reached, far, near, walks.lost[member])
 
-    def _first_step(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    def _first_step(
+        self, entity: Tensor, time: Tensor, without: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Cells and masses after one step: to public neighbours and to those of the own support."""
         row, target = self.neighbours.each(self.neighbours.before(entity, time))
         low = torch.searchsorted(self._own, entity)
@@ -138,11 +145,20 @@ class PageRank:
             [row * self.entities + target, own * self.entities + self._other[position]]
         )
         cell = torch.unique(cell)
+        if without is not None:
+            cell = cell[~torch.isin(cell, without)]
         row = cell // self.entities
         reached = torch.bincount(row, minlength=len(entity)).double()
         return cell, (1 - self.restart) / reached[row]
 
-    def _step(self, cell: Tensor, mass: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _step(
+        self,
+        cell: Tensor,
+        mass: Tensor,
+        time: Tensor | None,
+        entity: Tensor,
+        without: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         """One more step of those walkers that are worth it; no time: after all links."""
         # Where even one neighbour is not worth it, nobody has to look how many there are.
         cell, mass = some_rows(mass > self.threshold, cell, mass)
@@ -151,12 +167,23 @@ class PageRank:
         now = None if time is None else time.index_select(0, row)
         ranges = self.neighbours.before(cell - first, now)
         degree = self.neighbours.count(ranges)
+        if without is not None:
+            start = row * self.entities + entity[row]
+            fewer = torch.bincount(without // self.entities, minlength=len(entity))[row]
+            degree = degree - torch.where(cell == start, fewer, torch.isin(cell, without).long())
         worth = (mass > self.threshold * degree).logical_and_(degree > 0)
         go_on = torch.nonzero(worth).squeeze(1)
         first, mass, degree = some_rows(go_on, first, mass, degree)
         each = (1 - self.restart) * mass / degree
         some = [(low.index_select(0, go_on), high.index_select(0, go_on)) for low, high in ranges]
         walker, target = self.neighbours.each(some)
+        if without is not None:
+            at, of = cell[go_on][walker], row[go_on][walker]
+            start = of * self.entities + entity[of]
+            there = of * self.entities + target
+            cut = (at == start) & torch.isin(there, without)
+            cut |= (there == start) & torch.isin(at, without)
+            walker, target = some_rows(~cut, walker, target)
         first, each = some_rows(walker, first, each)
         cell, member = torch.unique(first.add_(target), return_inverse=True)
         return cell, each.new_zeros(cell.numel()).index_add_(0, member, each)

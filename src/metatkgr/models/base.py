@@ -107,13 +107,14 @@ class Link(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Something visible that speaks for a candidate, in ids."""
+    """Something visible that speaks for a candidate, or against it, in ids."""
 
     kind: str
     """'repeat', 'contact', 'path', 'frequency', 'fact', 'vectors', …: what to call it."""
     weight: float
-    """Its share among all that speaks for the candidate, 0..1; or, of a 'fact', the share of the
-    candidate's probability that would be lost without it."""
+    """The share of the candidate's chance that would be lost without it, 0..1: of its probability,
+    or of 1 / rank where a model gives an order alone. Below 0: it speaks against the candidate, and
+    takes this share of the chance that there would be without it."""
     links: tuple[Link, ...]
     """The facts, the most telling first; of very many, some."""
     count: int
@@ -129,7 +130,9 @@ class Explains(ABC):
 
     @abstractmethod
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
-        """What speaks for each candidate, the weightiest first; only what is visible to its query.
+        """What speaks for each candidate, the weightiest first, then what speaks against it.
+
+        Only what is visible to its query.
 
         Args:
             queries: Q of them.

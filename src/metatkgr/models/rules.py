@@ -29,7 +29,8 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import THRESHOLD, PageRank
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.models.base import Explains, Explanation, Model, register
-from metatkgr.models.common.explanations import rule_reasons
+from metatkgr.models.common.explanations import supporting
+from metatkgr.models.common.leave_one_out import Deletions, by_weight
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.settings import NoSettings, Range, Sample, Settings
 
@@ -85,8 +86,23 @@ class Recurrency(Model[NoSettings], Explains):
         return []
 
     def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
-        """The parts of the order that a candidate has, first things first."""
-        return rule_reasons(self.history_, queries, candidate, walks=self._walks)
+        """The parts of the order that a candidate has, by how far it falls without them."""
+        found = supporting(self.history_, queries, candidate, walks=self._walks)
+        deletions, first = Deletions.of(self.history_, queries, candidate, found)
+        asked = deletions.queries
+        digits = self._digits(asked, self.history_.last_contacts(asked))
+        score = deletions.usage().count
+        score = score + (deletions.last_steps(same=False) + 1 << digits.contact)
+        score = score + (deletions.last_steps(same=True) + 1 << digits.link)
+        if self._walks:
+            walks = deletions.walks()
+            ends = walks.entity == deletions.answer[walks.query]
+            row = walks.query[ends]
+            score = score.index_add(0, row, digits.walks(row, walks.count[ends]))
+        number = torch.bucketize(torch.arange(len(score), device=first.device), first, right=True)
+        scores = self.score(queries)
+        better, equal = scores.counts(number - 1, deletions.answer, score)
+        return by_weight(found, -(1 + better + equal.double() / 2).log(), first)
 
     def _digits(self, queries: Queries, contacts: PairSteps) -> _Digits:
         """Where the parts of each query's scores go.
@@ -122,6 +138,12 @@ class _Digits:
     link: Tensor
     """(Q,) where the last link begins."""
 
+    def walks(self, query: Tensor, count: Tensor) -> Tensor:
+        """(L,) what walks of queries score; those beyond the room count as equal."""
+        shift = self.frequency[query]
+        room = (1 << (self.contact[query] - shift)) - 1
+        return torch.minimum(count, room) << shift
+
 
 def _bit_length(number: Tensor) -> Tensor:
     """Bits that a whole number from 0 to 2⁵³ needs."""
@@ -136,11 +158,9 @@ class Paths(Recurrency):
     _walks = True
 
     def _walk_part(self, queries: Queries, digits: _Digits) -> list[_Part]:
-        """Walk counts; those beyond the room in the score count as equal."""
+        """Walk counts."""
         walks = self.history_.walks(queries)
-        shift = digits.frequency[walks.query]
-        room = (1 << (digits.contact[walks.query] - shift)) - 1
-        return [_Part(walks.query, walks.entity, torch.minimum(walks.count, room) << shift)]
+        return [_Part(walks.query, walks.entity, digits.walks(walks.query, walks.count))]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,10 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
+from metatkgr.models.base import Explanation
+from metatkgr.models.common.explanations import supporting
+from metatkgr.models.common.leave_one_out import Deletions
+from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.training.loop import train
@@ -48,8 +54,8 @@ def test_reasons_are_visible_and_in_order(learned: tuple[EvidenceModel, Tasks]) 
         answer = top(model, asked, place)
         for row, explanations in enumerate(model.reasons(asked, answer)):
             weights = [explanation.weight for explanation in explanations]
-            assert weights == sorted(weights, reverse=True)
-            assert not explanations or sum(weights) == pytest.approx(1)
+            assert weights == sorted(weights, key=lambda weight: (weight < 0, -abs(weight)))
+            assert all(-1 <= weight <= 1 for weight in weights)
             own = tasks.supports.of(int(asked.entity[row]))
             mine = set(
                 zip(own.relation.tolist(), own.other.tolist(), own.time.tolist(), strict=True)
@@ -70,12 +76,12 @@ def test_a_repeat_is_the_first_reason(learned: tuple[EvidenceModel, Tasks]) -> N
     rows = torch.unique(links.query)[:20]
     first = torch.searchsorted(links.query, rows)
     told = model.reasons(tasks.questions[rows.numpy()], links.candidate[first])
-    assert all(
-        explanations[0].kind == "repeat" and explanations[0].weight >= 0.7 for explanations in told
-    )
+    assert {explanations[0].kind for explanations in told} == {"repeat"}
+    # Where nobody else was met before, one may stay first without it.
+    assert np.median([explanations[0].weight for explanations in told]) >= 0.9
 
 
-def test_what_was_scored_is_not_read_again_for_its_reasons(
+def test_what_was_scored_is_not_scored_again_for_its_reasons(
     learned: tuple[EvidenceModel, Tasks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tasks = learned
@@ -86,12 +92,72 @@ def test_what_was_scored_is_not_read_again_for_its_reasons(
     model.adapt(tasks.supports)
     read_anew = [model.reasons(asked, who) for who in (answer, unlikely)]
     model.score(asked)
-    assert model.reasons(asked, unlikely) == read_anew[1]
-    monkeypatch.setattr(model.reader_, "read", None)
-    for explained, anew in zip(model.reasons(asked, answer), read_anew[0], strict=True):
-        assert [why.kind for why in explained] == [why.kind for why in anew]
-        weights = [why.weight for why in anew]
-        assert [why.weight for why in explained] == pytest.approx(weights, rel=1e-4)
+    monkeypatch.setattr(model, "_score", None)
+    assert [model.reasons(asked, who) for who in (answer, unlikely)] == read_anew
+
+
+@torch.no_grad()
+def test_leaving_facts_out_of_the_look_ups_is_leaving_them_out_of_the_graph(
+    learned: tuple[EvidenceModel, Tasks],
+) -> None:
+    """Features without the facts of a reason, read at once and from a graph that lacks them."""
+    model, tasks = learned
+    rows = np.arange(0, len(tasks.questions), max(len(tasks.questions) // 12, 1))
+    asked = tasks.questions[rows]
+    seen: Counter[str] = Counter()
+    apart: list[float] = []
+    for place in (0, 4):
+        model.prepare(tasks.visible).adapt(tasks.supports)
+        answer, history = top(model, asked, place), model.reader_.history
+        found = supporting(history, asked, answer, walks=True, shared=True)
+        deletions, first = Deletions.of(history, asked, answer, found)
+        similar = model.similar(deletions.queries)
+        read = model.reader_.read(deletions.queries, similar, deletions=deletions)
+        row, entity, scores = model._ranked(read, deletions.queries)
+        own = entity == deletions.answer[row]
+        score = scores[own][torch.argsort(row[own])]
+        for number, some in enumerate(found):
+            question, x = asked[np.array([number])], int(answer[number])
+            for world, why in enumerate(some, int(first[number]) + 1):
+                seen[why.kind] += 1
+                without(model, tasks, left_out(tasks, question, x, why))
+                literal = model.reader_.read(question, model.similar(question), answer[[number]])
+                _, who, scored = model._ranked(literal, question)
+                features = literal.features[literal.entity == x][0]
+                wrong = (read.features[world] - features).abs() > 1e-3
+                if why.kind != "frequency":
+                    # How many facts the slot has in all is not counted anew.
+                    assert {FEATURES[n] for n in torch.nonzero(wrong)} <= {"far_slot"}
+                    assert float(scored[who == x]) == pytest.approx(float(score[world]), abs=0.05)
+                else:
+                    assert not wrong[[FEATURES.index(name) for name in IN_THE_SLOT]].any()
+                    apart.append(float((scored[who == x] - score[world]).abs()))
+    assert seen.keys() == {"repeat", "contact", "path", "shared", "frequency"}
+    # Nor is PageRank, where facts of others are left out.
+    assert np.median(apart) < 0.2
+
+
+IN_THE_SLOT = ("slot_count", "slot_recent", "slot_season", "slot_era", "slot_age", "walks", "peers")
+
+
+def left_out(tasks: Tasks, asked: Queries, x: int, why: Explanation) -> set[tuple[int, ...]]:
+    """All visible facts that a reason rests on."""
+    e, r, t = (int(column[0]) for column in (asked.entity, asked.relation, asked.time))
+    base, own = len(tasks.facts.relations), tasks.supports.of(e)
+    columns = (own.relation.tolist(), own.other.tolist(), own.time.tolist())
+    links = [(e, *rest) for rest in zip(*columns, strict=True)]
+    links += [link for link in facts_of(tasks.visible) if link[3] < t]
+    shared = {link.target for link in why.links[::2]} if why.kind == "shared" else set()
+    y = why.links[0].target
+
+    def gone(source: int, along: int, target: int) -> bool:
+        if why.kind == "frequency":
+            return (source, along) == (x, (r + base) % (2 * base)) and target != e
+        if why.kind == "shared":
+            return source == e and target in shared
+        return (source, target) == (e, y) and (along == r) == (why.kind != "contact")
+
+    return {sorted_ends(tasks.facts, link) for link in links if gone(*link[:3])}
 
 
 @pytest.mark.parametrize("place", [0, 2])

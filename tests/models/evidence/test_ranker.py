@@ -77,15 +77,6 @@ def test_the_loss_is_that_of_the_answer_among_its_candidates() -> None:
     assert all(torch.equal(one, other) for one, other in zip(both, examples, strict=True))
 
 
-def test_contributions_of_linear_weights_add_up_to_the_logit() -> None:
-    ranker = some_ranker(hidden=0)
-    features = torch.randn(5, len(FEATURES), generator=GENERATOR)
-    relation = torch.tensor([0, 2, 2, 1, 0])
-    parts = ranker.contributions(features, relation, prior=0.5)
-    assert parts.shape == features.shape
-    torch.testing.assert_close(parts.sum(-1), ranker(features, relation, prior=0.5))
-
-
 def test_a_repeat_stands_above_all_else_and_the_latest_first() -> None:
     link = torch.tensor([39, 40, 39, 0])
     share = torch.tensor([0.1, 0.0, 0.2, 1.0])
@@ -268,13 +259,3 @@ def test_earlier_entities_are_taken_as_new_and_show_nothing_but_known_facts() ->
         assert set(asked) <= allowed
         first = example_sets(problem, EvidenceSettings(train_queries=50, earlier_queries=50), 0)
         assert len(first[1].queries) > 0
-
-
-def test_contributions_of_hidden_weights_are_gradients_times_features() -> None:
-    ranker = some_ranker(hidden=3)
-    features = torch.randn(5, len(FEATURES), generator=GENERATOR)
-    relation = torch.tensor([0, 2, 2, 1, 0])
-    z = ranker.standardised(features).detach().requires_grad_(True)
-    total = ranker(z * ranker.deviation + ranker.mean, relation).sum()
-    (slope,) = torch.autograd.grad(total, z)
-    torch.testing.assert_close(ranker.contributions(features, relation), slope * z.detach())

@@ -1,8 +1,7 @@
 """Explanations of rules and ``evidence``: repeats, contacts, walks, frequency, as facts.
 
 For ``evidence`` there are also neighbours that the entity and the candidate share, which is what
-PageRank sees of them; and how much each kind counts is what its weights make of it: the kind's
-contribution to the score against that of an average candidate.
+PageRank sees of them. What each is worth is measured: see ``leave_one_out``.
 
 All candidates of a call are looked up together, and of an entity only the links that began last:
 the cost does not grow with a hub. Where links were left out, counts are lower bounds and say so.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -25,7 +24,7 @@ from metatkgr.graph.pairs import LatestLinks, Pairs
 from metatkgr.graph.ragged import expand_ranges, some_rows
 from metatkgr.models.base import Explanation, Link
 
-__all__ = ["ranker_reasons", "rule_reasons"]
+__all__ = ["supporting"]
 
 _LINKS = 512
 """Links of an entity that are looked at: those that began last."""
@@ -37,62 +36,31 @@ _WALKS = 5
 """Walks of one explanation."""
 _MIDDLES = 2
 """Middles of walks that are shown one by one."""
-_WEIGHTS = {"repeat": 8.0, "contact": 4.0, "path": 2.0, "frequency": 1.0}
-"""In a lexicographic order each part outweighs all behind it; shares say so in numbers."""
 _SHARED = 5
 """Common neighbours that are shown."""
-_REPEAT = 3.0
-"""A repeat stands above all else: it counts so many times as much as all other explanations."""
-_LEAST = 0.05
-"""What a kind of explanation counts that is there but does not raise the score."""
-_KIND_OF = {"contact": "contact", "path": "walks", "shared": "walks", "frequency": "frequency"}
-
 _Explanations = list[list[Explanation]]
 """Of each query."""
 
 
-def rule_reasons(
-    history: History, queries: Queries, candidate: Tensor, *, walks: bool
+def supporting(
+    history: History, queries: Queries, candidate: Tensor, *, walks: bool, shared: bool = False
 ) -> _Explanations:
-    """The parts of a rule's order that each candidate has.
-
-    The weight of a part is twice that of the next one; those that are there add up to 1.
+    """What speaks for each candidate, not yet weighed (see ``leave_one_out``).
 
     Args:
         history: what is visible.
         queries: Q queries.
         candidate: (Q,) one candidate for each.
-        walks: whether the rule counts walks.
-    """
-    return _of_rules(_Asked.of(history, queries, candidate), walks=walks)
-
-
-def _of_rules(asked: _Asked, *, walks: bool) -> _Explanations:
-    fillers = asked.latest(asked.answer, asked.inverse)
-    parts = [_links(asked), _walks(asked, fillers)] if walks else [_links(asked)]
-    result = []
-    for explanations in _joined(*parts, _frequency(asked, fillers)):
-        total = sum(_WEIGHTS[kind] for kind in {why.kind for why in explanations})
-        shares = ((why, why.weight * _WEIGHTS[why.kind] / total) for why in explanations)
-        result.append([replace(why, weight=share) for why, share in shares])
-    return result
-
-
-def ranker_reasons(
-    history: History, queries: Queries, candidate: Tensor, contributed: list[dict[str, float]]
-) -> _Explanations:
-    """Explanations of each candidate, the weightiest first; their weights add up to 1.
-
-    Args:
-        history: what is visible.
-        queries: Q queries.
-        candidate: (Q,) one candidate for each.
-        contributed: Q times, by kind of evidence, what it adds to the candidate's score.
+        walks: whether walks count.
+        shared: whether neighbours of both do.
     """
     asked = _Asked.of(history, queries, candidate)
-    of_rules = _of_rules(asked, walks=True)
-    found = zip(_joined(of_rules, _shared(asked)), contributed, strict=True)
-    return [_with_weights(explanations, worth) for explanations, worth in found]
+    fillers = asked.latest(asked.answer, asked.inverse)
+    parts = [_links(asked)]
+    parts += [_walks(asked, fillers)] if walks else []
+    parts.append(_frequency(asked, fillers))
+    parts += [_shared(asked)] if shared else []
+    return _joined(*parts)
 
 
 def _joined(*parts: _Explanations) -> _Explanations:
@@ -185,7 +153,7 @@ def _links(asked: _Asked) -> _Explanations:
             of_kind = [f for f in facts[query] if (f[1] == relation) == (kind == "repeat")]
             shown = tuple(Link(entity, r, answer, -t) for t, r in sorted(of_kind)[:_SHOWN])
             if many:
-                result[-1].append(Explanation(kind, 1.0, shown, many))
+                result[-1].append(Explanation(kind, 0.0, shown, many))
     return result
 
 
@@ -222,7 +190,6 @@ def _walks(asked: _Asked, fillers: _Latest) -> _Explanations:
     ends = (asked.entity, asked.relation, asked.answer, cut)
     result: _Explanations = []
     for by_middle, e, r, x, fewer in zip(walks, *(c.tolist() for c in ends), strict=True):
-        total = sum(map(len, by_middle.values()))
         most = sorted(by_middle, key=lambda via: (-len(by_middle[via]), via))[:_MIDDLES]
         result.append([])
         for via in most:
@@ -231,8 +198,7 @@ def _walks(asked: _Asked, fillers: _Latest) -> _Explanations:
                 hops = ((e, via), (who, via), (who, x))
                 links += [Link(a, r, b, t) for (a, b), t in zip(hops, times, strict=True)]
             count = len(by_middle[via])
-            share = count / total
-            result[-1].append(Explanation("path", share, tuple(links), count, at_least=fewer))
+            result[-1].append(Explanation("path", 0.0, tuple(links), count, at_least=fewer))
     return result
 
 
@@ -264,7 +230,7 @@ def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
     for some, end in zip(facts, zip(*(c.tolist() for c in ends), strict=True), strict=True):
         relation, answer, many = end
         told = tuple(Link(whom, relation, answer, when) for when, whom in some)
-        result.append([Explanation("frequency", 1.0, told, many)] if told else [])
+        result.append([Explanation("frequency", 0.0, told, many)] if told else [])
     return result
 
 
@@ -296,7 +262,7 @@ def _shared(asked: _Asked) -> _Explanations:
         for when, r, x in found[:_SHARED]:
             again, q = of_answer[query, x]
             links += [Link(e, r, x, -when), Link(a, q, x, -again)]
-        told = Explanation("shared", 1.0, tuple(links), len(found), at_least=cut[query])
+        told = Explanation("shared", 0.0, tuple(links), len(found), at_least=cut[query])
         result.append([told] if found else [])
     return result
 
@@ -310,22 +276,3 @@ def _latest_links(
     for query, x, r, t in zip(*columns, strict=True):
         latest[query, x] = min(latest.get((query, x), (1, 0)), (-t, r))
     return latest
-
-
-def _with_weights(
-    explanations: list[Explanation], contributed: dict[str, float]
-) -> list[Explanation]:
-    kinds = dict.fromkeys(explanation.kind for explanation in explanations)
-    worth = {kind: max(contributed[_KIND_OF[kind]], _LEAST) for kind in kinds if kind != "repeat"}
-    if {"path", "shared"} <= set(worth):
-        # Two explanations of one kind of evidence.
-        worth["path"], worth["shared"] = worth["path"] * 2 / 3, worth["shared"] / 3
-    if "repeat" in kinds:
-        worth["repeat"] = _REPEAT * max(sum(worth.values()), _LEAST)
-    total = sum(worth.values())
-    # rule_reasons has weights of its own; within a kind only their proportions matter here.
-    of_kind = {kind: sum(c.weight for c in explanations if c.kind == kind) for kind in kinds}
-    weighted = [
-        replace(c, weight=worth[c.kind] / total * c.weight / of_kind[c.kind]) for c in explanations
-    ]
-    return sorted(weighted, key=lambda explanation: -explanation.weight)

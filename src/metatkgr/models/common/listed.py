@@ -92,17 +92,22 @@ class ListedScores:
         count = self._counts(query[rest], entity[rest])
         return score.index_copy(0, rest, self._unlisted(query[rest], count))
 
-    def counts(self, query: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
+    def counts(
+        self, query: Tensor, answer: Tensor, supposed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """How many candidates score above an answer, and how many others exactly the same.
 
         Args:
             query: (A,) row of each answer's query.
             answer: (A,) entity ids.
+            supposed: (A,) what the answers would score, where all others score what they do; None:
+                what they score.
 
         Returns:
             better, equal: (A,) int64; the answer itself is not among its equals.
         """
-        value = self.of(query, answer)
+        own = self.of(query, answer)
+        value = own if supposed is None else supposed
         # Of the list: all its scores by (query, score), as whole numbers that order alike.
         levels = torch.unique(self.score)
         level = torch.searchsorted(levels, self.score)
@@ -130,7 +135,7 @@ class ListedScores:
         first = torch.searchsorted(key, query * room + bound.clamp(0, room - 1))
         better = better + more - torch.where(asked[query], end - above, 0)
         equal = equal + torch.where(same, alike - torch.where(asked[query], above - first, 0), 0)
-        return better, equal - 1
+        return better - (own > value).long(), equal - (own == value).long()
 
     def _bound(self, query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """(A,) the largest count whose score is not above a value; and whether it is the same.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
@@ -17,10 +17,10 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Explains, Explanation, register
-from metatkgr.models.common.explanations import ranker_reasons
+from metatkgr.models.common.explanations import supporting
+from metatkgr.models.common.leave_one_out import Deletions, by_weight
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.evidence.features import KINDS, columns_of
 from metatkgr.models.evidence.pretrained import NONE, SHARED, pretrained_for
 from metatkgr.models.evidence.ranker import (
     COUNTED,
@@ -44,7 +44,7 @@ __all__ = ["EvidenceModel"]
 _UNLISTED = -1e12
 """Where those begin that nothing speaks for; more often in the slot is higher."""
 _KEPT = 64
-"""Queries whose features are kept until there are other supports."""
+"""Queries whose scores are kept until there are other supports."""
 
 
 def _keys(queries: Queries) -> Iterator[tuple[int, ...]]:
@@ -148,7 +148,7 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
     def adapt(self, supports: Supports) -> Self:
         """Index the supports, beside the public facts."""
         self.reader_ = Reader(self.index_, supports, self.settings)
-        self._read: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+        self._scored: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         return self
 
     @torch.no_grad()
@@ -175,58 +175,67 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
 
     def _score(self, queries: Queries, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """Query, entity and score, (L,) each."""
-        reader = self.reader_
-        _, relation, time = reader.columns(queries)
-        candidates = reader.read(queries, self.similar(queries))
-        self._keep(queries, candidates)
+        candidates = self.reader_.read(queries, self.similar(queries))
+        row, entity, scores = self._ranked(candidates, queries)
+        self._keep(queries, row, entity, scores)
+        return first + row, entity, scores
+
+    def _ranked(self, candidates: Candidates, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, entity and score of candidates and of all repeats, (L,) each."""
+        entities, (_, relation, time) = self.reader_.entities, self.reader_.columns(queries)
         row = candidates.query
         ranked = self.evidence(candidates.features, relation[row], self.settings.prior)
-        cell, scores = row * reader.entities + candidates.entity, ranked.double()
+        cell, scores = row * entities + candidates.entity, ranked.double()
         if self.settings.repeats_first:
             known = candidates.repeats
-            (link, share), again = known.values, known.cell // reader.entities
+            (link, share), again = known.values, known.cell // entities
             # Old partners are no candidates, but repeats all the same.
             new = candidates.link < 0
             cell, row = torch.cat([cell[new], known.cell]), torch.cat([row[new], again])
             scores = torch.cat([scores[new], repeat_scores(link, time[again], share)])
-        return first + row, cell % reader.entities, scores
-
-    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
-        """Repeats, contacts, walks and frequency, by what they add to the candidate's score."""
-        relation = torch.from_numpy(queries.relation).to(self.device)
-        candidate = candidate.to(self.device)
-        parts = self.evidence.contributions(self._features(queries, candidate), relation).cpu()
-        sums = [parts[:, columns_of(kind)].sum(1).tolist() for kind in KINDS]
-        contributed = [dict(zip(KINDS, row, strict=True)) for row in zip(*sums, strict=True)]
-        return ranker_reasons(self.reader_.history, queries, candidate, contributed)
-
-    def _keep(self, queries: Queries, candidates: Candidates) -> None:
-        """Keep the candidates and features of a few queries, who may be asked for reasons."""
-        if len(queries) + len(self._read) > _KEPT:
-            return
-        end = torch.bincount(candidates.query, minlength=len(queries)).cumsum(0).tolist()
-        for key, begin, stop in zip(_keys(queries), [0, *end], end, strict=False):
-            self._read[key] = candidates.entity[begin:stop], candidates.features[begin:stop]
+        return row, cell % entities, scores
 
     @torch.no_grad()
-    def _features(self, queries: Queries, candidate: Tensor) -> Tensor:
-        """(Q, F) features of one candidate of each query, as they were scored or read now."""
-        asked: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for row, key in enumerate(_keys(queries)):
-            asked[key].append(row)
-        found: dict[int, Tensor] = {}
-        for key, rows in asked.items():
-            entity, features = self._read.get(key, (candidate[:0], candidate[:0]))
-            # Ascending, and each once.
-            at, place = torch.nonzero(candidate[rows].unsqueeze(1) == entity).T.tolist()
-            found |= zip((rows[one] for one in at), features[place], strict=True)
-        rest = np.array([row for row in range(len(queries)) if row not in found], np.int64)
-        if len(rest):
-            some, wanted = queries[rest], candidate[torch.from_numpy(rest).to(self.device)]
-            read = self.reader_.read(some, self.similar(some), wanted)
-            chosen = read.features[read.entity == wanted[read.query]]
-            found |= dict(zip(rest.tolist(), chosen, strict=True))
-        return torch.stack([found[row] for row in range(len(queries))])
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
+        """Repeats, contacts, walks and frequency, by how far the candidate falls without them."""
+        history, candidate = self.reader_.history, candidate.to(self.device)
+        found = supporting(history, queries, candidate, walks=True, shared=True)
+        deletions, first = Deletions.of(history, queries, candidate, found)
+        if not len(deletions):
+            return []
+        similar = self.similar(deletions.queries)
+        read = self.reader_.read(deletions.queries, similar, deletions=deletions)
+        row, entity, scores = self._ranked(read, deletions.queries)
+        own = entity == deletions.answer[row]
+        score = torch.zeros(len(deletions), dtype=torch.float64, device=self.device)
+        score[row[own]] = scores[own]
+        rest = self._rest(queries, candidate)
+        rest = rest.repeat_interleave(torch.tensor([1 + len(some) for some in found]))
+        return by_weight(found, functional.logsigmoid(score - rest.to(self.device)), first)
+
+    def _keep(self, queries: Queries, row: Tensor, entity: Tensor, scores: Tensor) -> None:
+        """Keep the scores of a few queries, who may be asked for reasons."""
+        if len(queries) + len(self._scored) > _KEPT:
+            return
+        for number, key in enumerate(_keys(queries)):
+            which = row == number
+            self._scored[key] = entity[which], scores[which]
+
+    def _rest(self, queries: Queries, candidate: Tensor) -> Tensor:
+        """(Q,) logarithm of what speaks for all other candidates of each query."""
+        keys, result = list(_keys(queries)), []
+        missing = [number for number, key in enumerate(keys) if key not in self._scored]
+        fresh: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+        if missing:
+            row, entity, scores = self._score(queries[np.array(missing, np.int64)], 0)
+            for place, number in enumerate(missing):
+                fresh[keys[number]] = entity[row == place], scores[row == place]
+        for key, one in zip(keys, candidate, strict=True):
+            entity, scores = fresh.get(key) or self._scored[key]
+            others = scores[entity != one]
+            # Where nobody else is a candidate, all are alike.
+            result.append(torch.logsumexp(others, 0) if len(others) else scores.new_zeros(()))
+        return torch.stack(result)
 
     def similar(self, queries: Queries) -> Similar | None:
         """Log-softmax of the translation scores over candidates; None: there are no vectors."""

@@ -126,22 +126,6 @@ class Ranker(nn.Module):
         known = prior * features[..., FEATURES.index("far_slot")]
         return self.member_logits(features, relation).mean(0) + known
 
-    def contributions(self, features: Tensor, relation: Tensor, prior: float = 0.0) -> Tensor:
-        """(N, F) what each feature adds to a logit.
-
-        The linear part exactly, the hidden part by its gradient times the feature.
-        """
-        z = self.standardised(features)
-        slope = self.shared.mean(0) + self.relation[relation]
-        if self.hidden:
-            for inner, bias, outer in zip(self.inner, self.bias, self.outer, strict=True):
-                rate = outer * (1 - torch.tanh(z @ inner + bias).square())
-                slope = slope + rate @ inner.T / len(self.inner)
-        added = (slope * z).detach()
-        column = FEATURES.index("far_slot")
-        added[..., column] += prior * features[..., column]
-        return added
-
     def penalty(self, settings: EvidenceSettings) -> Tensor:
         """What keeps a relation's own weights near the shared ones, and the others small."""
         total = settings.shrinkage * self.relation.square().sum()

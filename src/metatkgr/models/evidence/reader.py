@@ -23,6 +23,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Walks
 from metatkgr.graph.ragged import best_of_each, expand_ranges, some_rows
+from metatkgr.models.common.leave_one_out import Deletions
 from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.evidence.features import Reading, features_of
 from metatkgr.models.evidence.settings import EvidenceSettings
@@ -153,35 +154,56 @@ class Reader:
         return entity, relation, time
 
     def read(
-        self, queries: Queries, similar: Similar | None = None, answer: Tensor | None = None
+        self,
+        queries: Queries,
+        similar: Similar | None = None,
+        answer: Tensor | None = None,
+        deletions: Deletions | None = None,
     ) -> Candidates:
         """Candidates and features.
 
         Args:
             queries: Q queries.
             similar: the translation scores of (query, entity) pairs, if there are any.
-            answer: (Q,) put among the candidates, for learning and for reasons; or None.
+            answer: (Q,) put among the candidates, for learning; or None.
+            deletions: Q of them: their candidates alone are read, as if what each leaves out were
+                not there; or None.
         """
         query = entity, relation, time = self.columns(queries)
         past = self._past(entity, time)
+        if deletions is not None:
+            past = past.kept(~deletions.hides(past))
         known = self._known(past, relation, time)
-        reached = self.pagerank.reached(entity, time, _REACHED)
-        wanted = [
-            self._recent(known),
-            *self._near(reached, relation, time),
-            self._frequent(relation, time),
-        ]
-        cell, covered = self._choose(wanted, entity, answer)
+        if deletions is not None:
+            reached, walks = deletions.reached(self.pagerank, _REACHED), deletions.walks()
+            cell = deletions.cells
+            covered = torch.ones_like(cell, dtype=torch.bool)
+        else:
+            reached = self.pagerank.reached(entity, time, _REACHED)
+            walks = self.history.walks(queries)
+            wanted = [
+                self._recent(known),
+                *self._near(reached, relation, time),
+                self._frequent(relation, time),
+            ]
+            cell, covered = self._choose(wanted, entity, answer)
         row, who = cell // self.entities, cell % self.entities
         now = time[row]
-        usage = self.index.slots.usage(who, relation[row], now, DECAYS)
         link, contact, count, co_occurrence = known.at(cell, -1, -1, 0, _LOWEST)
         shares = Listing(reached.row * self.entities + reached.entity, (reached.far, reached.near))
         far, near = shares.at(cell, 0, 0)
-        walks = self.history.walks(queries)
         ends = Listing(walks.query * self.entities + walks.entity, (walks.count,))
-        last = self.index.last_step_of(who, now)
+        if deletions is not None:
+            usage, (first, last, degree) = deletions.usage(), deletions.seen()
+            entity_first = deletions.entity_first()
+        else:
+            usage = self.index.slots.usage(who, relation[row], now, DECAYS)
+            first, last = self.index.first_step_of(who), self.index.last_step_of(who, now)
+            degree = self.index.neighbours.degree(who, now)
+            entity_first = self.index.first_step_of(entity)
         peers, peers_timed = self._peers(past, query, cell, partners=False)
+        if deletions is not None:
+            peers, peers_timed = peers * ~deletions.slot, peers_timed * ~deletions.slot
         same = past.relation == relation[past.row]
         partners, partners_timed = self._peers(past.kept(same), query, cell, partners=True)
         last_link = torch.full_like(entity, -1)
@@ -197,10 +219,10 @@ class Reader:
             slot_count=usage.count,
             slot_decayed=usage.decayed,
             slot_last=usage.last,
-            first=torch.minimum(self.index.first_step_of(who), now),
+            first=torch.minimum(first, now),
             last=torch.where(last >= 0, last, now),
-            degree=self.index.neighbours.degree(who, now),
-            entity_first=self.index.first_step_of(entity)[row],
+            degree=degree,
+            entity_first=entity_first[row],
             walks=ends.at(cell, 0)[0],
             near=near,
             far=far,

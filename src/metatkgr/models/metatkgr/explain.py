@@ -29,6 +29,7 @@ from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import Neighbours, Sampler
 from metatkgr.models.base import Explanation, Link
+from metatkgr.models.common.leave_one_out import lost, weighed
 from metatkgr.models.common.neighbourhood import grow
 from metatkgr.models.common.scores import (
     mask_query_entity,
@@ -316,7 +317,7 @@ def _explanations_of(
     answer: _Counterfactuals,
     rest: Tensor,
 ) -> list[Explanation]:
-    """The links without which a candidate would lose most.
+    """The links without which a candidate would lose most, or gain.
 
     Args:
         reader: what is visible.
@@ -333,11 +334,12 @@ def _explanations_of(
     nowhere = torch.zeros(()).to(translated)
     score = translation_score(translated[here], nowhere, answer.vectors[there])
     chance = functional.logsigmoid(score.double() - rest[here])
-    lost = -torch.expm1(chance[1:] - chance[0])
-    weight, order = torch.sort(lost, descending=True, stable=True)
-    best = zip(weight[:_SHOWN].tolist(), order[:_SHOWN].tolist(), strict=True)
-    shown = [(value, reader.facts(triples[number])) for value, number in best if value >= _LEAST]
-    return [Explanation("fact", value, facts, len(facts)) for value, facts in shown]
+    change = (chance[1:] - chance[0]).tolist()
+    best = sorted(range(len(change)), key=lambda number: -abs(lost(change[number])))[:_SHOWN]
+    named = [number for number in best if abs(lost(change[number])) >= _LEAST]
+    facts = (reader.facts(triples[number]) for number in named)
+    found = (Explanation("fact", 0.0, some, len(some)) for some in facts)
+    return weighed(zip(found, (change[number] for number in named), strict=True))
 
 
 def _all_but_one(total: Tensor, one: Tensor) -> Tensor:

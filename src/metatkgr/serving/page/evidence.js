@@ -11,10 +11,12 @@ function linksOf(reasons) {
     for (const [subject, relation, object, time] of reason.facts) {
       const key = JSON.stringify([subject, relation, object]);
       const link = links.get(key)
-        ?? { subject, relation, object, times: new Set(), count: 0, weight: 0 };
+        ?? { subject, relation, object, times: new Set(), count: 0, all: 0, weight: 0 };
       link.times.add(time);
       // Of very many facts some are sent; the picture tells the number that the words tell.
-      link.count = Math.max(link.count, link.times.size, reason.kind === "repeat" ? reason.count : 0);
+      const many = { repeat: "count", contact: "all", frequency: "all" }[reason.kind];
+      link.count = Math.max(link.count, link.times.size);
+      if (many) link[many] = Math.max(link[many], reason.count);
       link.weight = Math.max(link.weight, reason.weight);
       links.set(key, link);
     }
@@ -48,20 +50,28 @@ function gather(links, entity, answer) {
       called.get(name) ?? { together: name, names: [name] });
     const key = JSON.stringify([from.together, link.relation, to.together]);
     const one = merged.get(key) ?? {
-      subject: from.together, relation: link.relation, object: to.together, times: [], count: 0, weight: 0,
+      subject: from.together, relation: link.relation, object: to.together, times: [], count: 0, all: 0,
+      weight: 0,
       names: [...from.names, ...to.names],
     };
     one.times.push(...link.times);
     one.count += link.count;
+    one.all = Math.max(one.all, link.all);
     one.weight = Math.max(one.weight, link.weight);
     merged.set(key, one);
   }
   return [...merged.values()].sort((x, y) => y.weight - x.weight).slice(0, MOST_LINKS);
 }
 
-function dates({ times, count }) {
-  const sorted = [...times].sort();
-  return count === 1 ? sorted[0] : `${count.toLocaleString("en")}×, last ${sorted.at(-1)}`;
+/** How often: "135×"; where the words tell of more than is drawn, "20 of 135×". */
+function often({ count, all }) {
+  const more = all > count ? ` of ${all.toLocaleString("en")}` : "";
+  return `${count.toLocaleString("en")}${more}×`;
+}
+
+function dates(link) {
+  const sorted = [...link.times].sort();
+  return Math.max(link.count, link.all ?? 0) === 1 ? sorted[0] : `${often(link)}, last ${sorted.at(-1)}`;
 }
 
 /** Column of every name: 0 the asking entity, last the answer, between them by distance. */
@@ -113,9 +123,10 @@ function wordsOf(line, upright, most) {
   }
   const [there, back] = upright ? "↓↑" : "→←";
   const mixed = line.links.some(({ subject }) => subject !== line.from);
-  return line.links.map(({ subject, relation, times, count }) => {
+  return line.links.map((link) => {
+    const { subject, relation, times, count } = link;
     const way = mixed ? `${(subject === line.from) === line.onwards ? there : back} ` : "";
-    return `${way}${shorten(relation, most)} ${count > 1 ? `${count}×` : times[0]}`;
+    return `${way}${shorten(relation, most)} ${count > 1 ? often(link) : times[0]}`;
   });
 }
 

@@ -255,9 +255,11 @@ function choose(i, move) {
 function reasonItem(reason) {
   const facts = reason.facts.map(([subject, relation, object, time]) => make("li", {}, `${time}: `,
     nameLink(subject), ` ${relation} `, nameLink(object)));
-  const meaning = reason.kind === "fact" ? "how much less likely without it" : "its share in the forecast";
-  return make("li", {},
-    reason.kind === "vectors" ? null : make("span", { class: "weight", title: meaning }, percent(reason.weight)),
+  const against = reason.weight < 0;
+  const meaning = `how much less likely ${against ? "with" : "without"} it`;
+  return make("li", { class: against ? "against" : null },
+    reason.kind === "vectors" ? null
+      : make("span", { class: "weight", title: meaning }, percent(Math.abs(reason.weight))),
     reason.text,
     facts.length ? make("details", {},
       make("summary", {}, facts.length === 1 ? "the fact" : `the ${facts.length} facts`),
