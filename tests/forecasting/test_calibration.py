@@ -73,13 +73,27 @@ def kind_of(facts: list[tuple[int, int, int, int]], query: tuple[int, ...], x: i
     return "known" if any(x in (s, o) for s, _, o in seen) else "new"
 
 
-@given(facts=rows, u=weights, v=weights, at=st.integers(0, 22), head=st.sampled_from([3, 1024]))
+@given(
+    facts=rows,
+    u=weights,
+    v=weights,
+    at=st.integers(0, 22),
+    head=st.sampled_from([3, 1024]),
+    keeps_order=st.booleans(),
+)
 @settings(max_examples=30, deadline=None)
 def test_over_everybody_and_someone_new_probabilities_sum_to_one(
-    facts: list[tuple[int, int, int, int]], u: list[float], v: list[float], at: int, head: int
+    facts: list[tuple[int, int, int, int]],
+    u: list[float],
+    v: list[float],
+    at: int,
+    head: int,
+    keeps_order: bool,
 ) -> None:
     calibration = Calibration(
-        tuple((weight,) * len(TRAITS) for weight in u), tuple((w,) * len(WHOLE) for w in v)
+        tuple((weight,) * len(TRAITS) for weight in u),
+        tuple((w,) * len(WHOLE) for w in v),
+        keeps_order=keeps_order,
     )
     graph = build(facts)
     entity, relation = np.divmod(np.arange(40), 4)
@@ -107,6 +121,27 @@ def test_over_everybody_and_someone_new_probabilities_sum_to_one(
             alike = (float(found.score[row, column]), int(standing.kind[row, column]), *traits)
             same.setdefault(alike, set()).add(round(float(found.chance[row, column]), 12))
         assert all(len(values) == 1 for values in same.values())
+        if keeps_order:
+            possible = [name in ("repeat", "filler") for name in names_of(standing, row)]
+            likely = found.chance[row][torch.tensor(possible)]
+            assert bool((likely.diff() <= 1e-12).all() | (found.score[row].diff() == 0).any())
+
+
+def names_of(standing: Standing, row: int) -> list[str]:
+    """The kinds of the first candidates of a query."""
+    return [KINDS[number] for number in standing.kind[row].tolist()[: -len(KINDS)]]
+
+
+def test_the_order_of_the_model_is_kept_only_where_it_foretells_better() -> None:
+    """Firms supply those of fashion, which a rule of walks does not see."""
+    found = fit_calibration(create("paths"), VisibleFacts.of(firms()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metatkgr.forecasting.calibrating.min", max, raising=False)
+        worse = fit_calibration(create("paths"), VisibleFacts.of(firms()))
+    assert (found.keeps_order, worse.keeps_order) == (False, True)
+    assert found.log_loss is not None
+    assert worse.log_loss is not None
+    assert found.log_loss < worse.log_loss
 
 
 @cache

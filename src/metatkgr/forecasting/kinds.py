@@ -29,7 +29,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pairs import PairSteps
 
-__all__ = ["KINDS", "NEW", "TRAITS", "WHOLE", "Standing"]
+__all__ = ["KINDS", "NEW", "OTHER", "TRAITS", "WHOLE", "Standing"]
 
 KINDS = ("repeat", "filler", "fitting", "other", "new")
 REPEAT, FILLER, FITTING, OTHER, NEW = range(len(KINDS))
