@@ -13,7 +13,7 @@ from command_line import Run
 from metatkgr.data.sources import TEST_GRAPHS
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.experiments import cell_run, rounds
+from metatkgr.experiments import rounds
 from metatkgr.experiments.cell_run import commit
 from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record
@@ -131,18 +131,6 @@ def test_a_broken_round_or_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "looks.jsonl").write_text("{}\n")
     with pytest.raises(DataError, match="does not hold looks"):
         read_looks(tmp_path)
-
-
-def test_a_copy_without_history_is_told_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cell_run, "__file__", str(tmp_path / "src/metatkgr/experiments/x.py"))
-    commit.cache_clear()
-    monkeypatch.setenv("METATKGR_COMMIT", "0123456789ab")
-    try:
-        assert commit() == "0123456789ab"
-    finally:
-        commit.cache_clear()
 
 
 def test_a_row_whose_settings_changed_is_stale_and_marked(tmp_path: Path) -> None:

@@ -305,13 +305,10 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The commit of this code, a plus sign behind it where it was changed since; '' if unknown.
-
-    A copy without its history is told by the variable ``METATKGR_COMMIT`` what it is a copy of.
-    """
+    """The commit of this code, a plus sign behind it where it was changed since; '' if unknown."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
-        return os.environ.get("METATKGR_COMMIT", "")
+        return ""  # installed, not a checkout
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(root), *words]
