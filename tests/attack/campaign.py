@@ -80,6 +80,7 @@ def main() -> None:
     words.add_argument(
         "--examples", type=int, default=100, help="of each operation, for the fuzzer"
     )
+    words.add_argument("--model", default="evidence")
     words.add_argument("--kills", type=int, default=0)
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--out", type=Path)
@@ -104,7 +105,7 @@ def main() -> None:
             where = str(folder / "facts.sqlite")
             if store == "postgresql":
                 where = stack.enter_context(postgres_server.postgres())
-            target = Target(where, folder)
+            target = Target(where, folder, given.model)
             for seen in cases(target, given.only, given.examples, given.kills, given.seed):
                 tell(store, seen)
     if given.only in (None, "tests"):
@@ -114,6 +115,7 @@ def main() -> None:
     print(f"{time.monotonic() - begin:.0f} s; {load:.1f} processes waited for a core at the end")
     if given.out:
         about = {"metatkgr": __version__, "python": platform.python_version(), "load": load}
+        about |= {"model": given.model, "seed": given.seed}
         write_json(given.out, {"rows": rows, **about})
     sys.exit(0 if all(row["held"] for row in rows) else 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -41,15 +42,16 @@ class Seen:
 
 @dataclass(frozen=True)
 class Target:
-    """What is attacked: where its facts are kept, and where it runs."""
+    """What is attacked: where its facts are kept, where it runs, and what answers."""
 
     store: str
     folder: Path
+    model: str = "evidence"
 
     @contextmanager
     def served(self, *options: object) -> Iterator[Command]:
         """The service."""
-        words = (_DATA, "--model", "paths", "--store", self.store, "--no-quality", *options)
+        words = (_DATA, "--model", self.model, "--store", self.store, "--no-quality", *options)
         with Command(*words, folder=self.folder) as service:
             yield service
 
@@ -100,12 +102,14 @@ def crowd(target: Target) -> Seen:
         for asker in askers:
             asker.start()
         slowest = {"/health": 0.0, "/predict": 0.0}
+        processor = 0.0
         statuses: set[int] = set()
         while any(asker.is_alive() for asker in askers) or not slowest["/predict"]:
             for path, method, body in (("/health", "GET", None), ("/predict", "POST", asked)):
-                begin = time.monotonic()
+                begin, before = time.monotonic(), worked(service.process.pid)
                 statuses.add(send(service.url, method, path, body)[0])
                 slowest[path] = max(slowest[path], time.monotonic() - begin)
+                processor = max(processor, worked(service.process.pid) - before)
             time.sleep(_PAUSE)
         ratio = resident(service.process.pid) / idle
         for one in held:
@@ -115,11 +119,18 @@ def crowd(target: Target) -> Seen:
         code = service.wait()
         end = time.monotonic() - begin
     seen = (
-        f"/health {slowest['/health']:.2f} s, /predict {slowest['/predict']:.2f} s at most; memory "
-        f"{ratio:.2f}x; SIGTERM {end:.1f} s; {len(service.said):,} bytes printed"
+        f"/health {slowest['/health']:.2f} s, /predict {slowest['/predict']:.2f} s at most, within "
+        f"{processor:.2f} s of the service's processor time; memory {ratio:.2f}x; SIGTERM "
+        f"{end:.1f} s; {len(service.said):,} bytes printed; {hubs.count(200)} of the 20 answered "
+        "within 30 s, the others told to come back"
     )
-    held_up = max(slowest.values()) <= 1 and ratio <= 1.5 and end < 15
-    answered = statuses == {200} and set(hubs) == {200} and code == 0
+    in_time = max(slowest.values()) <= 1
+    if not in_time and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        # Where others have the cores, what the service works meanwhile tells how long it would be.
+        in_time = processor <= 1
+        seen += f"; {os.getloadavg()[0]:.0f} processes shared {os.cpu_count()} cores"
+    held_up = in_time and ratio <= 1.5 and end < 15
+    answered = statuses == {200} and set(hubs) <= {200, 503} and code == 0
     return Seen(case, seen, held_up and answered and len(service.said) < 10_000)
 
 
@@ -132,7 +143,23 @@ def unknown_relations(target: Target) -> Seen:
         before = worked(service.process.pid)
         (status,) = _tell(service, facts)
         spent = worked(service.process.pid) - before
-    return Seen("1,000 unknown relations", f"{status}, {spent:.2f} s of processor", spent < 3)
+        few = [facts[begin : begin + 20] for begin in range(0, 1000, 20)]
+        told = [
+            send(service.url, "POST", "/facts", {"facts": part, "confirm_new": True})[0]
+            for part in few
+        ]
+        before = worked(service.process.pid)
+        answered, _ = send(service.url, "POST", "/predict", {"entity": "Nova", "explain": True})
+        asked = worked(service.process.pid) - before
+    with target.served() as service:
+        again, _ = send(service.url, "POST", "/predict", {"entity": "Nova"})
+    seen = (
+        f"{status}, {spent:.2f} s of processor; 20 at a time: {told.count(200) * 20} are taken, "
+        f"{told.count(400) * 20} refused; a question about who has them {asked:.2f} s of "
+        f"processor, after a restart {again}"
+    )
+    held = told == [200] * 10 + [400] * 40 and (status, answered, again) == (400, 200, 200)
+    return Seen("1,000 unknown relations", seen, held and spent < 3 and asked < 3)
 
 
 def bodies(target: Target) -> Seen:
