@@ -7,6 +7,7 @@ not. ``--kills 100`` kills workers during writes, too, which takes minutes.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -116,6 +117,10 @@ def main() -> None:
     if given.out:
         about = {"metatkgr": __version__, "python": platform.python_version(), "load": load}
         about |= {"model": given.model, "seed": given.seed}
+        if given.only and given.out.exists():  # what was not tried now stays, in its place
+            before = json.loads(given.out.read_text(encoding="utf-8"))["rows"]
+            now = {(row["store"], row["case"]): row for row in rows}
+            rows = [now.get((row["store"], row["case"]), row) for row in before]
         write_json(given.out, {"rows": rows, **about})
     sys.exit(0 if all(row["held"] for row in rows) else 1)
 

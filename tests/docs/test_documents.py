@@ -159,6 +159,15 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+def test_tests_that_the_page_on_hardening_names_are_there() -> None:
+    page = (ROOT / "docs" / "hardening.md").read_text(encoding="utf-8")
+    tests = ROOT / "tests"
+    for file, names in re.findall(r"`([\w/]+\.py)`: ((?:`test_\w+`(?:, )?)+)", page):
+        text = (tests / file).read_text(encoding="utf-8")
+        for name in re.findall(r"test_\w+", names):
+            assert f"def {name}(" in text, f"{file} has no {name}"
+
+
 def test_the_pages_are_made_from_the_results() -> None:
     """But for marks of stale rows, which a changed default sets: ``reproduce --check`` has them."""
     results = Results.of_repository(ROOT / "results")
