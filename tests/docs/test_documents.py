@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,7 +144,8 @@ def test_every_documented_program_runs(document: Path, run: Run, tmp_path: Path)
 def test_every_document_is_in_the_site_and_the_other_way_round() -> None:
     named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
     folder = ROOT / "docs"
-    assert sorted(named) == sorted(str(p.relative_to(folder)) for p in folder.rglob("*.md"))
+    pages = [*folder.rglob("*.md"), *(p.with_suffix(".md") for p in folder.rglob("*.ipynb"))]
+    assert sorted(named) == sorted(str(page.relative_to(folder)) for page in pages)
 
 
 def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
@@ -183,3 +186,32 @@ def test_the_pages_are_made_from_the_results() -> None:
         assert without_marks(text) == without_marks(there), f"{path.name}: make docs"
     assert "71 of 72" in made[ROOT / "README.md"]
     assert "68 of 72" in made[ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_notebook_runs_and_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if absent(text):
+        pytest.skip("it needs a dataset that is absent")
+    program = (
+        "import json, sys; from studies.notebooks import execute;"
+        "json.dump(execute(json.load(open(sys.argv[1]))), open('done.json', 'w'))"
+    )
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE}
+    if folder := os.environ.get("METATKGR_DATA"):
+        environment["METATKGR_DATA"] = str(Path(folder).resolve())
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    kept, made = (json.loads(t)["cells"] for t in (text, (tmp_path / "done.json").read_text()))
+    for one, other in zip(kept, made, strict=True):
+        # Numbers may differ in their last digit between machines, so names only.
+        assert names_in(one) == names_in(other)
+
+
+def names_in(cell: dict[str, Any]) -> list[str]:
+    """The first line that a cell prints, without its numbers."""
+    lines = [line for output in cell.get("outputs", []) for line in output["text"]]
+    return [re.sub(r"[\d.,%:]+", "", line) for line in lines[:1]]
