@@ -24,6 +24,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -144,21 +145,27 @@ class Calibration:
 
     def _chances(self, standing: Standing) -> Tensor:
         """(Q, M + 5) of the columns."""
-        traits = torch.tensor(self.traits, dtype=torch.float64)
-        whole = torch.tensor(self.whole, dtype=torch.float64)
+        traits, whole = self._weights
+        kind = standing.kind
         logit = standing.count.log()
-        logit = logit + (standing.traits.double() * traits[standing.kind]).sum(2)
-        there = torch.zeros(len(logit), len(KINDS), dtype=torch.bool)
-        result = torch.full_like(logit, -math.inf)
-        for kind in range(len(KINDS)):
-            own = logit.masked_fill(standing.kind != kind, -math.inf)
-            total = torch.logsumexp(own, 1, keepdim=True)
-            there[:, kind] = total.squeeze(1) > -math.inf
-            result = torch.where(standing.kind == kind, logit - total, result)
+        logit = logit + (standing.traits.double() * traits[kind]).sum(2)
+        # A softmax over the columns of each kind.
+        highest = logit.new_full((len(logit), len(KINDS)), -math.inf)
+        highest.scatter_reduce_(1, kind, logit, "amax")
+        there = highest > -math.inf
+        highest.masked_fill_(~there, 0.0)
+        share = (logit - highest.gather(1, kind)).exp()
+        total = torch.zeros_like(highest).scatter_add_(1, kind, share)
         kinds = (standing.whole.double() * whole).sum(2).masked_fill(~there, -math.inf)
-        kinds = torch.log_softmax(kinds, 1)
-        chance = (result + kinds.gather(1, standing.kind)).exp()
+        of_kind = torch.softmax(kinds, 1) / total.masked_fill_(~there, 1.0)
+        chance = share * of_kind.gather(1, kind)
         return torch.where(standing.count > 0, chance, 0.0)
+
+    @cached_property
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """(5, F) u and (5, C) v."""
+        traits, whole = (torch.tensor(w, dtype=torch.float64) for w in (self.traits, self.whole))
+        return traits, whole
 
     def about(self) -> dict[str, Any]:
         """What to tell with the probabilities."""

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from weakref import WeakKeyDictionary, proxy
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from metatkgr.data.orders import DECAYS
 from metatkgr.data.tasks import Queries
@@ -72,8 +72,6 @@ _FITS = 0.1
 """Share of a slot's fillers with whom a fitting candidate has a role in common, at least."""
 _LEAST = 0.5
 """Added to counts before their logarithm is taken."""
-_MOST_KEPT = 1024
-"""Slots whose latest facts are kept, while nothing new is known."""
 _FAR = 8.0
 """Beyond this, distances of scores are told by their logarithms alone."""
 
@@ -129,7 +127,7 @@ class Standing:
         seen = (index.first_step_of(entity) < now) | (contact >= 0)
         room = int(time.max()) + 1 if size else 1
         slots, member = torch.unique(relation * room + time, return_inverse=True)
-        latest = _LatestFacts.of(index, slots // room, slots % room)
+        latest = _LatestFacts(index, slots // room, slots % room)
         # Of those that score alike all are looked at or none: their numbers must not show.
         near = value > value[:, min(_NEAR, value.shape[1]) - 1 :][:, :1]
         overlap = latest.overlap(member, entity, time, seen & (used == 0) & near)
@@ -212,11 +210,9 @@ def _traits_behind(
         facts: (Q,) those of the slot that none of the first is in.
         ahead: (Q,) how far ahead the query lies.
     """
-    rest = torch.zeros(len(kind), len(KINDS), traits.shape[2])
-    for number in range(NEW):
-        some = (kind == number).unsqueeze(2)
-        lowest = traits.masked_fill(~some, torch.inf).amin(1)
-        rest[:, number] = torch.where(some.any(1), lowest, 0.0)
+    rest = traits.new_full((len(kind), len(KINDS), traits.shape[2]), torch.inf)
+    rest.scatter_reduce_(1, kind.unsqueeze(2).expand_as(traits), traits, "amin")
+    rest.masked_fill_((inside == 0).unsqueeze(2), 0.0)[:, NEW] = 0.0
     rest[:, :NEW, TRAITS.index("rank")] = -(inside + 0.5 * behind + 1)[:, :NEW].log().float()
     mean = facts / behind[:, FILLER].clamp(min=1)
     rest[:, FILLER, TRAITS.index("count")] = (mean + _LEAST).log().float()
@@ -299,21 +295,18 @@ class _Order:
 
     @classmethod
     def of(cls, value: Tensor, kind: Tensor, scale: float) -> _Order:
-        size, many = kind.shape
-        value = value.double()
-        rank, best = torch.zeros_like(value), torch.zeros_like(value)
-        first_rank = torch.full((size, len(KINDS)), many + 1.0, dtype=torch.float64)
-        first_distance = torch.zeros_like(first_rank)
-        for number in range(NEW):
-            some = kind == number
-            place = torch.cumsum(some, 1)
-            rank = torch.where(some, place.double().log(), rank)
-            first = some.long().argmax(1, keepdim=True)
-            there, top = some.any(1), value.gather(1, first)
-            best = torch.where(some, top, best)
-            first_rank[there, number] = first.squeeze(1)[there].double() + 1
-            gap = (value[:, 0] - top.squeeze(1)) / scale
-            first_distance[:, number] = torch.where(there, gap, _FAR)
+        many, value = kind.shape[1], value.double()
+        # Newcomers have no place among themselves.
+        some = one_hot(kind, len(KINDS))
+        some[:, :, NEW] = 0
+        rank = torch.cumsum(some, 1).gather(2, kind.unsqueeze(2)).squeeze(2).clamp(min=1)
+        rank = rank.double().log()
+        first, there = some.argmax(1), some.any(1)
+        top = value.gather(1, first)
+        best = torch.where(kind == NEW, 0.0, top.gather(1, kind))
+        first_rank = torch.where(there, first + 1.0, many + 1.0).double()
+        first_distance = torch.where(there, (value[:, :1] - top) / scale, _FAR)
+        first_distance[:, NEW] = 0.0
         # Ties: the numbers of the entities must not show.
         new = torch.ones_like(kind)
         new[:, 1:] = (value[:, 1:] != value[:, :-1]).long()
@@ -336,49 +329,13 @@ class _LatestFacts:
     """
 
     def __init__(self, index: TemporalIndex, relation: Tensor, time: Tensor) -> None:
-        self._index = proxy(index)
-        self._relation, self._time = relation, time
-        self._facts = index.slots.recent_facts(relation, time, _LATEST)
+        self._index, self._relation, self._time = index, relation, time
 
-    @classmethod
-    def of(cls, index: TemporalIndex, relation: Tensor, time: Tensor) -> _LatestFacts:
-        """The same; of a single slot, what is known of it is kept as long as the index."""
-        if len(relation) != 1:
-            return cls(index, relation, time)
-        kept, slot = _KEPT.setdefault(index, {}), (int(relation), int(time))
-        if slot not in kept:
-            if len(kept) >= _MOST_KEPT:
-                kept.clear()
-            kept[slot] = cls(index, relation, time)
-        return kept[slot]
-
-    @cached_property
+    @property
     def shares(self) -> Tensor:
         """(S, 5) logarithms of the shares of the kinds among the latest facts of each slot."""
-        row, near, filler, step = self._facts
-        index, relation = self._index, self._relation[self._facts[0]]
-        again = index.pairs.last_step(near * index.relations + relation, filler, step) >= 0
-        kind = torch.full_like(row, OTHER)
-        kind[index.slots.usage(filler, relation, step).count > 0] = FILLER
-        kind[index.first_step_of(filler) >= step] = NEW
-        kind[again] = REPEAT
-        count = torch.zeros(len(self._relation), len(KINDS))
-        count.index_put_((row, kind), torch.ones(len(row)), accumulate=True)
-        count[:, FITTING] = count[:, OTHER]  # who fits was not looked at
-        shares = (count + _LEAST) / (count.sum(1, keepdim=True) + _LEAST * len(KINDS))
-        return shares.log()
-
-    @cached_property
-    def _having(self) -> Tensor:
-        """(S, 2R) share of the fillers of each slot that have each role."""
-        index, (row, _, filler, _) = self._index, self._facts
-        cell = torch.unique(row * index.entities + filler)
-        row, filler = cell // index.entities, cell % index.entities
-        who, role = self._roles(filler, self._time[row])
-        having = torch.zeros(len(self._relation), index.relations)
-        having.index_put_((row[who], role), torch.ones(len(who)), accumulate=True)
-        many = torch.bincount(row, minlength=len(self._relation)).clamp(min=1)
-        return having / many.unsqueeze(1)
+        slots, asked = self._index.slots, (self._relation, self._time)
+        return slots.remembered("shares", *asked, partial(_shares, self._index))[1]
 
     def overlap(self, member: Tensor, entity: Tensor, time: Tensor, asked: Tensor) -> Tensor:
         """(Q, M) share of the slot's fillers with whom a candidate has its commonest role.
@@ -395,17 +352,45 @@ class _LatestFacts:
         query, place = torch.nonzero(asked, as_tuple=True)
         if not len(query):
             return found
-        who, role = self._roles(entity[query, place], time[query])
-        share = self._having[member[query[who]], role].double()
+        index, slot = self._index, (self._relation, self._time)
+        having = index.slots.remembered("having", *slot, partial(_having, index))[1]
+        who, role = _roles(index, entity[query, place], time[query])
+        share = having[member[query[who]], role].double()
         best = torch.zeros(len(query), dtype=torch.float64).scatter_reduce(0, who, share, "amax")
         found[query, place] = best
         return found
 
-    def _roles(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Distinct (row, directed relation) pairs of the latest facts of entities."""
-        facts = self._index.last_facts(entity, time, _ROLES)
-        cell = torch.unique(facts.row * self._index.relations + facts.relation)
-        return cell // self._index.relations, cell % self._index.relations
+
+def _shares(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of S distinct slots, and (S, 5) what :attr:`_LatestFacts.shares` says."""
+    row, near, filler, step = index.slots.recent_facts(relation, time, _LATEST)
+    along = relation[row]
+    again = index.pairs.last_step(near * index.relations + along, filler, step) >= 0
+    kind = torch.full_like(row, OTHER)
+    kind[index.slots.usage(filler, along, step).count > 0] = FILLER
+    kind[index.first_step_of(filler) >= step] = NEW
+    kind[again] = REPEAT
+    count = torch.zeros(len(relation), len(KINDS))
+    count.index_put_((row, kind), torch.ones(len(row)), accumulate=True)
+    count[:, FITTING] = count[:, OTHER]  # who fits was not looked at
+    shares = (count + _LEAST) / (count.sum(1, keepdim=True) + _LEAST * len(KINDS))
+    return torch.arange(len(relation)), shares.log()
 
 
-_KEPT: WeakKeyDictionary[TemporalIndex, dict[tuple[int, int], _LatestFacts]] = WeakKeyDictionary()
+def _having(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of S distinct slots, and (S, 2R) the share of their fillers that have each role."""
+    row, _, filler, _ = index.slots.recent_facts(relation, time, _LATEST)
+    cell = torch.unique(row * index.entities + filler)
+    row, filler = cell // index.entities, cell % index.entities
+    who, role = _roles(index, filler, time[row])
+    having = torch.zeros(len(relation), index.relations)
+    having.index_put_((row[who], role), torch.ones(len(who)), accumulate=True)
+    many = torch.bincount(row, minlength=len(relation)).clamp(min=1)
+    return torch.arange(len(relation)), having / many.unsqueeze(1)
+
+
+def _roles(index: TemporalIndex, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct (row, directed relation) pairs of the latest facts of entities."""
+    facts = index.last_facts(entity, time, _ROLES)
+    cell = torch.unique(facts.row * index.relations + facts.relation)
+    return cell // index.relations, cell % index.relations

@@ -9,7 +9,7 @@ import math
 import re
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -67,8 +67,8 @@ class _Added:
     """What all sizes of one growing vocabulary share; names are only ever added."""
 
     def __init__(self, base: Vocabulary) -> None:
-        self.base = base
-        self.base_name = lru_cache(_REMEMBERED)(base.__getitem__)
+        self.base, self.first = base, len(base)
+        self.base_name: Callable[[int], str] = lru_cache(_REMEMBERED)(base.__getitem__)
         """What a number of the base is called; those of a folder are looked up in files."""
         self.names: list[str] = []
         self.ids: dict[str, int] = {}
@@ -87,9 +87,8 @@ class _Added:
                 for number, name in enumerate(self.base):
                     self._index.add(name, number)
                 self._seen = 0
-            first = len(self.base)
             for name in self.names[self._seen :]:
-                self._index.add(name, first + self._seen)
+                self._index.add(name, self.first + self._seen)
                 self._seen += 1
             self._index.join()
             return self._index
@@ -113,7 +112,7 @@ class GrowingVocabulary(Vocabulary):
 
     def grown(self, names: list[str]) -> GrowingVocabulary:
         """This vocabulary and ``names``, all of them new; only the largest one may grow."""
-        added, first = self._added, len(self._added.base)
+        added, first = self._added, self._added.first
         if first + len(added.names) != self._size:
             raise ValueError("only the largest of the vocabularies that share names may grow")
         for name in names:
@@ -127,8 +126,8 @@ class GrowingVocabulary(Vocabulary):
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
         """All names; takes time in proportion."""
-        base, names = self._added.base, self._added.names
-        return (*base.names, *names[: self._size - len(base)])
+        added = self._added
+        return (*added.base.names, *added.names[: self._size - added.first])
 
     def __len__(self) -> int:
         return self._size
@@ -144,8 +143,9 @@ class GrowingVocabulary(Vocabulary):
         if not 0 <= number < self._size:
             raise IndexError(f"there is no name number {number}")
         added = self._added
-        first = len(added.base)
-        return str(added.base_name(number)) if number < first else added.names[number - first]
+        if number < added.first:
+            return added.base_name(number)
+        return added.names[number - added.first]
 
     def find(self, name: str) -> int | None:
         """The id of a name, label or alias, or None."""

@@ -6,6 +6,7 @@ entity. :class:`Slots` puts the layers of an index together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -22,6 +23,12 @@ from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "Slots"]
+
+_FEW, _MOST_KEPT = 64, 4096
+"""Slots of one call of which it is kept what was made of them; and of how many it is kept."""
+
+Made = tuple[Tensor, ...]
+"""Of slots: (L,) their rows, ascending, and other columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +108,44 @@ class Slots:
         self._layers, self._usage, self._before = layers, usage, before
         self.entities, self.relations, self.steps = entities, relations, steps
         self.device = self._layers[0].time.device
+        self._kept: dict[tuple[str, int, int], tuple[Tensor, ...]] = {}
+
+    def remembered(
+        self,
+        what: str,
+        relation: Tensor,
+        time: Tensor,
+        make: Callable[[Tensor, Tensor], Made],
+    ) -> Made:
+        """What is made of distinct slots: of few, what was made of them before.
+
+        Queries about today ask for the same few slots again and again, until a fact arrives.
+
+        Args:
+            what: a name for it.
+            relation: (S,) int64, directed.
+            time: (S,) int64.
+            make: of each slot apart from the others.
+        """
+        if len(relation) > _FEW:
+            return make(relation, time)
+        slots = zip(relation.tolist(), time.tolist(), strict=True)
+        keys = [(what, *slot) for slot in slots]
+        if len(self._kept) > _MOST_KEPT:
+            self._kept.clear()
+        missing = [number for number, key in enumerate(keys) if key not in self._kept]
+        if missing:
+            some = torch.tensor(missing, device=relation.device)
+            row, *columns = make(*some_rows(some, relation, time))
+            sizes = torch.bincount(row, minlength=len(missing)).tolist()
+            parts = zip(*(torch.split(column, sizes) for column in columns), strict=True)
+            self._kept |= zip((keys[number] for number in missing), parts, strict=True)
+        made = [self._kept[key] for key in keys]
+        if len(made) == 1:
+            return torch.zeros_like(relation).expand(len(made[0][0])), *made[0]
+        sizes = [len(part[0]) for part in made]
+        row = torch.repeat_interleave(torch.tensor(sizes, device=relation.device))
+        return row, *(torch.cat(column) for column in zip(*made, strict=True))
 
     def usage(
         self, entity: Tensor, relation: Tensor, time: Tensor, decays: tuple[float, ...] = ()

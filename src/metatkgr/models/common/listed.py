@@ -167,19 +167,23 @@ class ListedScores:
             facts = self._slots.facts_before(self._relation, self._time)
             if bool((score[:, -1] >= self._unlisted(row, facts)).all()):
                 return score, entity
-        query, entity = self._not_listed(*self._frequent())
+        query, entity, count = self._frequent()
+        new = ~self._find(query, entity)[1]
+        query, entity, count = some_rows(new, query, entity, count)
         known = listed + torch.bincount(query, minlength=self.rows)
         short = torch.nonzero(known < size).squeeze(1)
         if len(short):
             # Of the first numbers, enough are neither listed nor frequent.
             some = min(size + int(known[short].max()), self.entities)
             everybody = short.repeat_interleave(some), torch.arange(some).repeat(len(short))
-            rest = self._not_listed(*(column.to(self.device) for column in everybody))
+            rest = tuple(column.to(self.device) for column in everybody)
+            rest = some_rows(~self._find(*rest)[1], *rest)
             cell = torch.cat([query, rest[0]]) * self.entities + torch.cat([entity, rest[1]])
             cell = torch.unique(cell)
             query, entity = cell // self.entities, cell % self.entities
             known = listed + torch.bincount(query, minlength=self.rows)
-        score = self._unlisted(query, self._counts(query, entity))
+            count = self._counts(query, entity)
+        score = self._unlisted(query, count)
         query, entity = torch.cat([self.query, query]), torch.cat([self.entity, entity])
         return self._best(query, entity, torch.cat([self.score, score]), known, size)
 
@@ -194,23 +198,23 @@ class ListedScores:
         position = order[start.unsqueeze(1) + torch.arange(most, device=self.device)]
         return score[position], entity[position]
 
-    def _not_listed(self, query: Tensor, entity: Tensor) -> tuple[Tensor, Tensor]:
-        """Pairs without those that are listed."""
-        query, entity = some_rows(~self._find(query, entity)[1], query, entity)
-        return query, entity
-
-    def _frequent(self) -> tuple[Tensor, Tensor]:
-        """(query, entity) pairs: who filled each query's slot lately."""
+    def _frequent(self) -> tuple[Tensor, ...]:
+        """Queries, who filled the slot of each lately, and how often."""
         room = int(self._time.max()) + 1 if self.rows else 1
         slot, member = torch.unique(self._relation * room + self._time, return_inverse=True)
-        row, filler, _ = self._slots.recent(slot // room, slot % room, _LATEST)
-        cell = torch.unique(row * self.entities + filler)
-        row, filler = cell // self.entities, cell % self.entities
+        row, *about = self._slots.remembered("lately", slot // room, slot % room, self._lately)
         if self.rows == 1:
-            return row, filler
+            return row, *about
         low = torch.searchsorted(row, member)
         query, position = expand_ranges(low, torch.searchsorted(row, member, right=True))
-        return query, filler[position]
+        return query, *some_rows(position, *about)
+
+    def _lately(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of distinct slots, who filled them lately, and how often at all."""
+        row, filler, _ = self._slots.recent(relation, time, _LATEST)
+        cell = torch.unique(row * self.entities + filler)
+        row, filler = cell // self.entities, cell % self.entities
+        return row, filler, self._slots.usage(filler, relation[row], time[row]).count
 
     def dense(self) -> Tensor:
         """(Q, E) scores of all entities; for small graphs."""

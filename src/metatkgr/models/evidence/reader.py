@@ -299,21 +299,25 @@ class Reader:
         """Cells of those that filled the slot most often of late."""
         room = int(time.max()) + 1 if len(time) else 1
         slot, member = torch.unique(relation * room + time, return_inverse=True)
-        kind, now = slot // room, slot % room
-        row, filler, step = self.index.slots.recent(kind, now, _LATEST)
-        cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
-        weight = (-(now.index_select(0, row) - step) / _SEASON).exp()
-        weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
-        best = best_of_each(self.settings.frequent, cell // self.entities, weight)
-        (cell,) = some_rows(best, cell)
+        name = f"frequent {self.settings.frequent}"
+        slots = slot // room, slot % room
+        row, filler = self.index.slots.remembered(name, *slots, self._frequent_of_slots)
         if len(member) == 1:
-            return cell
-        row = cell // self.entities
+            return filler
         query, position = expand_ranges(
             torch.searchsorted(row, member), torch.searchsorted(row, member, right=True)
         )
-        frequent: Tensor = cell[position] % self.entities
-        return query * self.entities + frequent
+        return query * self.entities + filler.index_select(0, position)
+
+    def _frequent_of_slots(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of distinct slots, and who filled each most often of late."""
+        row, filler, step = self.index.slots.recent(relation, time, _LATEST)
+        cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
+        weight = (-(time.index_select(0, row) - step) / _SEASON).exp()
+        weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
+        best = best_of_each(self.settings.frequent, cell // self.entities, weight)
+        (cell,) = some_rows(best, cell)
+        return cell // self.entities, cell % self.entities
 
     def _choose(
         self, wanted: list[Tensor], entity: Tensor, answer: Tensor | None
