@@ -149,7 +149,7 @@ class Neighbours:
         counts = []
         for (_, began_in_other), (low, high) in zip(self._began, ranges, strict=True):
             count = high - low
-            if len(began_in_other):
+            if began_in_other.numel():
                 count = count - _within(began_in_other, low, high)
             counts.append(count)
         return sum(counts[1:], start=counts[0])
@@ -159,10 +159,13 @@ class Neighbours:
 
         Rows are in no order where there are several layers.
         """
-        rows, targets = [], []
+        rows: list[Tensor] = []
+        targets: list[Tensor] = []
         for (order, began_in_other), (low, high) in zip(self._began, ranges, strict=True):
             row, position = expand_ranges(low, high)
-            if len(began_in_other):
+            if rows and not row.numel():
+                continue
+            if began_in_other.numel():
                 kept = ~torch.isin(position, began_in_other)
                 row, position = some_rows(kept, row, position)
             rows.append(row)

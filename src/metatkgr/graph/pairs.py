@@ -133,7 +133,7 @@ class PairTimes:
         return PairTimes(link, start, first, entities=self.entities, relations=self.relations)
 
     def __len__(self) -> int:
-        return len(self.link)
+        return self.link.numel()
 
     def start(self, position: Tensor) -> Tensor:
         """Where the steps of links begin in ``time``; of position p + 1, where those of p end."""

@@ -111,11 +111,11 @@ def bisect_ranges(
     # Queries about today are the rule: all values are before them.
     if largest is not None and int(bound.min()) > largest:
         return stop
-    last = (stop - 1).clamp(0, len(values) - 1)
+    last = (stop - 1).clamp(0, values.numel() - 1)
     last = values[last if order is None else order[last].long()]
     open_ = torch.nonzero((last >= bound) & (stop > start)).squeeze(1)
-    if len(open_) < len(start):
-        if not len(open_):
+    if open_.numel() < start.numel():
+        if not open_.numel():
             return stop
         rest = bisect_ranges(values, start[open_], stop[open_], bound[open_], order)
         return stop.index_copy(0, open_, rest)

@@ -158,14 +158,21 @@ class Slots:
             time: (L,) int64.
             decays: τ of each decayed count.
         """
-        first, *others = (part.read(entity, relation, time, decays) for part in self._usage)
-        for other in others:
-            first = Usage(
-                first.count + other.count,
-                tuple(a + b for a, b in zip(first.decayed, other.decayed, strict=True)),
-                torch.maximum(first.last, other.last),
-            )
-        return first
+        base, *others = self._usage
+        usage = base.read(entity, relation, time, decays)
+        for part in others:
+            # Of recent facts only a few are of these slots.
+            low, high = part.of_slot(entity, relation)
+            some = torch.nonzero(high > low).squeeze(1)
+            if some.numel():
+                who, along, now = some_rows(some, entity, relation, time)
+                more = part.read(who, along, now, decays)
+                usage.count.index_add_(0, some, more.count)
+                for total, other in zip(usage.decayed, more.decayed, strict=True):
+                    total.index_add_(0, some, other)
+                latest = torch.maximum(usage.last.index_select(0, some), more.last)
+                usage.last.index_copy_(0, some, latest)
+        return usage
 
     def recent(self, relation: Tensor, time: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
         """The latest facts of slots before a time.

@@ -95,8 +95,8 @@ class SlotUsage:
         low, high = self.of_slot(entity, relation)
         high = bisect_ranges(self.time, low, high, time, largest=self.pairs.last_step)
         if not self.time.numel():
-            nothing = torch.zeros_like(low, dtype=torch.float32)
-            return Usage(high - low, (nothing,) * len(decays), torch.full_like(low, -1))
+            nothing = tuple(torch.zeros_like(low, dtype=torch.float32) for _ in decays)
+            return Usage(high - low, nothing, torch.full_like(low, -1))
         last = self.time.index_select(0, (high - 1).clamp_(min=0)).long()
         last = torch.where(high > low, last, -1)
         if not decays:
@@ -105,14 +105,14 @@ class SlotUsage:
         kept = (high - 1 - low).clamp(min=0) // EVERY
         position = (low + kept * EVERY)[:, None] + torch.arange(EVERY, device=low.device)
         there = position < high[:, None]
-        step = self.time[position.clamp_(max=len(self.time) - 1)]
+        step = self.time[position.clamp_(max=self.time.numel() - 1)]
         age = (time[:, None] - step).float().masked_fill_(~there, torch.inf)
         from_sum, place = kept > 0, (low // EVERY + kept - 1).clamp_(min=0)
         decayed = []
         for decay in decays:
             weight, sums = (age / -decay).exp_(), self.sums(decay)
-            if len(sums):
-                before = sums.index_select(0, place.clamp(max=len(sums) - 1))
+            if sums.numel():
+                before = sums.index_select(0, place.clamp(max=sums.numel() - 1))
                 weight[:, 0] *= torch.where(from_sum, before, 1.0)
             decayed.append(weight.sum(1))
         return Usage(high - low, tuple(decayed), last)
@@ -169,11 +169,11 @@ class SlotOrdinals:
 
     def above(self, relation: Tensor, time: Tensor, count: Tensor) -> Tensor:
         """(A,) how many entities filled a slot more than ``count`` times before a time."""
-        if not len(self._cell):
+        if not self._cell.numel():
             return torch.zeros_like(count)
         relation = renumbered(relation, self._now, self._relations)
         cell = relation * self._room + count.clamp(max=self._room - 1)
-        position = torch.searchsorted(self._cell, cell).clamp_(max=len(self._cell) - 1)
+        position = torch.searchsorted(self._cell, cell).clamp_(max=self._cell.numel() - 1)
         there = (self._cell[position] == cell) & (count < self._room)
         low, high = self._start[position], self._start[position + 1]
         high = torch.where(there, high, low)

@@ -96,10 +96,10 @@ class Listing(NamedTuple):
 
     def at(self, cell: Tensor, *missing: float) -> list[Tensor]:
         """(N,) each of the values of some cells, others where a cell is not there."""
-        if not len(self.cell):
+        if not self.cell.numel():
             columns = zip(self.values, missing, strict=True)
             return [value.new_full(cell.shape, other) for value, other in columns]
-        place = torch.searchsorted(self.cell, cell).clamp_(max=len(self.cell) - 1)
+        place = torch.searchsorted(self.cell, cell).clamp_(max=self.cell.numel() - 1)
         there = self.cell.index_select(0, place) == cell
         columns = zip(some_rows(place, *self.values), missing, strict=True)
         return [torch.where(there, value, other) for value, other in columns]
