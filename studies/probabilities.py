@@ -5,6 +5,9 @@ lies before the cut, as a forecaster does that is asked at that moment, and judg
 about newcomers after the cut. Whether and when facts come is measured beside it, against a constant
 rate for each relation and against the last gap. It writes ``results/probabilities.json`` and prints
 both tables.
+
+``python -m studies.probabilities --prior`` learns over a dozen graphs, none of them those, how
+rates of facts depend on the past, and prints what ``forecasting.hazard`` begins with.
 """
 
 from __future__ import annotations
@@ -15,17 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import metatkgr as mt
 from metatkgr.data.facts import Facts
 from metatkgr.data.visibility import VisibleFacts
+from metatkgr.data.world.kinds import CAREERS, KINDS
 from metatkgr.experiments.sections.tables import number, table
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.calibrating import fit_calibration, judged
-from metatkgr.forecasting.hazard import BASELINES, within_report
+from metatkgr.forecasting.hazard import BASELINES, fit_spans, spans_of, within_report
 from metatkgr.models import create
 
-__all__ = ["GRAPHS", "business", "graph", "measured", "payments"]
+__all__ = ["GRAPHS", "business", "graph", "measured", "payments", "prior"]
 
 _CUT = 0.85
 """Share of the facts that lies before the cut."""
@@ -110,6 +115,27 @@ def measured(facts: Facts, model: str = "paths", most: int = _QUERIES) -> dict[s
     return found | {"fitted to": fitted.queries, "within": within_report(VisibleFacts.of(facts))}
 
 
+_LEARNED_FROM = (
+    "ICEWS14",
+    "world:20000:7",
+    *(f"world:{kind}:12000:5" for kind in KINDS if kind != CAREERS.name),
+)
+_OF_EACH = 6000
+
+
+def prior() -> list[float]:
+    """Weights of a hazard under which what happened in many graphs is likeliest, each alike."""
+    graphs = [*map(mt.load, _LEARNED_FROM), business(15_000, 9), payments(10_000, 9)]
+    parts = []
+    for facts in graphs:
+        columns = spans_of(VisibleFacts.of(facts))
+        size = len(columns[0])
+        some = np.random.default_rng(0).choice(size, min(size, _OF_EACH), replace=False)
+        parts.append([column[some] for column in columns])
+    rows, steps, event = (torch.cat(column) for column in zip(*parts, strict=True))
+    return [round(weight, 2) for weight in fit_spans(rows, steps, event).tolist()]
+
+
 def written(results: dict[str, Any]) -> list[str]:
     """The table, in Markdown."""
     rows = []
@@ -154,6 +180,9 @@ def written_within(results: dict[str, Any]) -> list[str]:
 
 def main(names: list[str]) -> None:
     """Measure some graphs, or all; keep what is known of the others."""
+    if names == ["--prior"]:
+        print(prior())
+        return
     results = read_json(_RESULTS) if _RESULTS.exists() else {}
     for name in names or GRAPHS:
         found = measured(graph(name))

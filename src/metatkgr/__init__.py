@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from metatkgr.evaluation.evaluator import evaluate
     from metatkgr.forecasting.forecaster import Forecaster, Question
     from metatkgr.models import Model, available, create, register
+    from metatkgr.training.comparing import compare
     from metatkgr.training.estimator import Estimator, MetaTKGR
     from metatkgr.training.opening import open_model
 
@@ -38,6 +39,7 @@ _WHERE = {
     "Tasks": "metatkgr.data.tasks",
     "Vocabulary": "metatkgr.data.facts",
     "available": "metatkgr.models",
+    "compare": "metatkgr.training.comparing",
     "create": "metatkgr.models",
     "evaluate": "metatkgr.evaluation.evaluator",
     "load": "metatkgr.data.sources",
@@ -58,6 +60,7 @@ __all__ = [
     "Tasks",
     "Vocabulary",
     "available",
+    "compare",
     "create",
     "evaluate",
     "load",

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import metatkgr as mt
 from command_line import Run
+from metatkgr.errors import SettingsError
 from metatkgr.evaluation.statistics import paired_p_value
 from metatkgr.models import DEFAULT_MODEL, available
 
@@ -34,6 +36,20 @@ def test_rules_are_compared_on_data_with_p_values_in_80_columns(
     refused = run("compare", "recurrency", "paths")
     assert refused.code == 2
     assert "--data" in refused.err
+
+
+def test_in_python_models_are_compared_as_the_command_does(run: Run) -> None:
+    shown = run("compare", "recurrency", "paths", "--data", "world:2000", "--json", "-")
+    facts = mt.load("world:2000")
+    found = mt.compare(mt.create("recurrency"), "paths", data=facts)
+    told = json.loads(shown.out)
+    assert json.loads(json.dumps(found.to_json())) == told
+    assert found.title() == "world: 3-shot, meta-test, visibility entity-split, filter static"
+    assert [row.name for row in found.rows] == ["recurrency", "paths"]
+    with pytest.raises(SettingsError, match="other queries"):
+        mt.compare("paths", mt.open_model(facts, model="recurrency", shots=1), data=facts)
+    with pytest.raises(SettingsError, match="--data"):
+        mt.compare(mt.create("paths"))
 
 
 def test_a_p_value_is_the_share_of_signs_that_reach_the_difference() -> None:

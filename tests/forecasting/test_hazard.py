@@ -11,10 +11,12 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.forecasting.hazard import (
     BASELINES,
+    FEATURES,
     Hazard,
     _features,
-    _fit,
+    _Lives,
     fit_hazard,
+    fit_spans,
     within_report,
 )
 from metatkgr.graph.index import TemporalIndex
@@ -55,6 +57,47 @@ def test_who_pays_daily_pays_sooner_than_who_paid_once() -> None:
     assert once[2] < 0.2
 
 
+def test_what_happens_to_everybody_once_does_not_come_again() -> None:
+    """A firm is registered when it comes, and never again; its orders go on."""
+    facts = business(8000)
+    visible = VisibleFacts.of(facts)
+    hazard, index = fit_hazard(visible), TemporalIndex.of(visible)
+    who = torch.arange(index.entities)
+    who = who[index.first_step_of(who) > facts.steps - 120]
+    registered, orders = (
+        torch.full_like(who, facts.relations.id(name, "relation"))
+        for name in ("is registered in", "orders")
+    )
+    now = torch.full_like(who, facts.steps)
+    known = index.slots.usage(who, registered + len(facts.relations), now).count > 0
+    once = hazard.within(index, (who, registered, now), [90])[known]
+    more = hazard.within(index, (who, orders, now), [90])[known]
+    assert int(known.sum()) > 20
+    assert float(once.mean()) < 0.1
+    assert float(more.mean()) > 0.4
+
+
+def test_probabilities_are_as_often_right_as_they_say() -> None:
+    for facts in (business(8000), mt.load("world:8000:2")):
+        for found in within_report(VisibleFacts.of(facts)).values():
+            assert found["hazard"]["ece"] < 0.06
+
+
+def test_what_other_graphs_have_taught_is_better_than_the_cohort_alone() -> None:
+    """Where too little is known for a fit: rates of a world of another seed and size."""
+    visible = VisibleFacts.of(mt.load("world:2000:4"))
+    index, end = TemporalIndex.of(visible), int(visible.base.time[-1])
+    lives = _Lives.draw(index, visible, 0, end, 0)
+    known = lives.come[:, 4] >= 0
+    came = lives.come[known, 4] > 0
+    losses = []
+    cohort = tuple(float(name == "cohort rate") for name in FEATURES)
+    for hazard in (Hazard(), Hazard(cohort)):
+        chance = hazard.within(index, lives.columns, [8])[known, 0].clamp(1e-6, 1 - 1e-6)
+        losses.append(float(-torch.where(came, chance, 1 - chance).log().mean()))
+    assert losses[0] < losses[1] - 0.1
+
+
 def test_what_comes_later_does_not_show() -> None:
     facts = rhythm()
     early = facts.select(np.flatnonzero(facts.time < 200))
@@ -78,7 +121,7 @@ def test_a_rate_is_found_again() -> None:
     size = torch.randint(1, 5, (20_000,), generator=generator).double()
     chance = -torch.expm1(-size * (-2 + 0.5 * rows[:, 1]).exp())
     event = (torch.rand(20_000, generator=generator) < chance).double()
-    found = _fit(rows, size, event)
+    found = fit_spans(rows, size, event)
     assert found[:2].tolist() == pytest.approx([-2, 0.5], abs=0.05)
 
 

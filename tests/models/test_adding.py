@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from metatkgr.errors import SettingsError
+from metatkgr.models import load_plugins
+
 ROOT = Path(__file__).parent.parent.parent
 
 
-def documented() -> str:
-    """The model that ``docs/extending.md`` shows."""
+def documented(number: int = 0) -> str:
+    """A model that ``docs/extending.md`` shows."""
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    first = re.search(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    assert first is not None
-    return first[1]
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return blocks[number]
 
 
 @pytest.fixture
@@ -58,3 +60,23 @@ def test_it_is_held_to_the_contract_of_all_models(installed: dict[str, str]) -> 
     contract = str(Path(__file__).parent / "test_contract.py")
     shown = run(installed, "pytest", "-q", "-p", "no:cacheprovider", contract, "-k", "frequency")
     assert len(re.findall(r"\.", shown.splitlines()[0])) >= 7, shown
+
+
+def test_a_model_of_a_file_is_trained_and_compared(tmp_path: Path) -> None:
+    plugin = tmp_path / "stretch.py"
+    plugin.write_text(documented(1), encoding="utf-8")
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in sys.path)}
+    words = ["--plugin", str(plugin), "--set", "epochs=1", "--set", "dimension=8"]
+    out = str(tmp_path / "run")
+    run(here, "metatkgr", "train", "world:2000", "--model", "stretch", *words, "--out", out)
+    words = ["compare", out, "recurrency", "--plugin", str(plugin), "--json", "-"]
+    first, second = json.loads(run(here, "metatkgr", *words))
+    assert (first["model"], second["model"]) == ("stretch", "recurrency")
+    assert second["p_value"] is not None
+
+
+def test_a_plugin_that_is_not_there_is_told() -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.py cannot be imported"):
+        load_plugins(["nowhere.py"])
+    with pytest.raises(SettingsError, match="no_such_module"):
+        load_plugins(["no_such_module"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import datetime as dt
 import io
@@ -164,8 +165,16 @@ def test_files_of_facts_go_in_and_out(client: TestClient, world: Facts, tmp_path
     assert len(mt.read_facts(table)) == 5
     client.post("/import", json={"format": "jsonl", "text": lines, "retract": True})
     assert client.get("/graph").json()["observed"] == 0
+    encoded = base64.b64encode(table.read_bytes()).decode()
+    again = client.post("/import", json={"format": "parquet", "text": encoded})
+    assert again.json()["accepted"] == 5, again.text
+    wrong = client.post("/import", json={"format": "parquet", "text": "no base64!"})
+    assert (wrong.status_code, "base64" in wrong.text) == (400, True)
+    client.post("/import", json={"format": "csv", "text": text, "retract": True})
+    assert client.get("/graph").json()["observed"] == 0
     log = list(csv.DictReader(io.StringIO(client.get("/export?changes=true").text)))
-    assert [row["retracted"] for row in log] == ["False"] * 5 + ["True"] * 5
+    told = ["False"] * 5 + ["True"] * 5
+    assert [row["retracted"] for row in log] == told + told
     assert {row["source"] for row in log[:5]} == {"a file"}
     bad = client.post("/import", json={"format": "csv", "text": text + "a,b\n"})
     assert bad.status_code == 400

@@ -23,6 +23,7 @@ from metatkgr.cli.reproduce import reproduce as reproduce_command
 from metatkgr.cli.serve import mcp as mcp_command
 from metatkgr.cli.serve import serve as serve_command
 from metatkgr.cli.serve import token as token_command
+from metatkgr.cli.store import app as store_app
 from metatkgr.cli.train import train as train_command
 from metatkgr.cli.tune import tune as tune_command
 from metatkgr.errors import MetaTKGRError
@@ -52,6 +53,7 @@ app.command("models")(models_command)
 app.command("tune")(tune_command)
 app.command("reproduce")(reproduce_command)
 app.command("serve")(serve_command)
+app.add_typer(store_app, name="store")
 app.command("mcp")(mcp_command)
 app.command("token")(token_command)
 

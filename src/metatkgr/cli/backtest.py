@@ -35,6 +35,7 @@ def backtest(
         Path | None, typer.Option(help="Draw it: .png, .svg or .pdf (needs metatkgr[plots]).")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    schema: options.SchemaFile = None,
     model: options.ModelName = None,
     shots: options.KnownShots = None,
     device: options.Device = "auto",
@@ -51,20 +52,13 @@ def backtest(
     Example: `metatkgr backtest world --model paths --from 2017-07-01 --to 2017-09-30`
     """
     from metatkgr.forecasting.backtest import backtest as replay
-    from metatkgr.forecasting.forecaster import Forecaster
-    from metatkgr.training.opening import open_model
 
     console = console_for(json_out)
+    words = {"model": model, "shots": shots, "device": device, "verify": verify}
     with console.status(f"opening {data} …"):
-        opened = open_model(
-            data,
-            model=model,
-            shots=shots,
-            device=device,
-            verify=verify,
-            **reading.options(console),
+        _, forecaster = options.open_forecaster(
+            data, reading.options(console), schema=schema, **words
         )
-        forecaster = Forecaster.load(opened)
     with growing_bar("replaying", "questions") as progress:
         done = replay(forecaster, begin, end, questions=questions, seed=seed, progress=progress)
     for table in _tables(done, show):

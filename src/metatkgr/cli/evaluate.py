@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -22,8 +21,6 @@ from metatkgr.cli.output import (
 )
 
 __all__ = ["compare", "evaluate", "models"]
-
-_IN_A_ROUND = "looked at outside a registered round (reproduce --claim)"
 
 
 @reads_data
@@ -121,6 +118,7 @@ def evaluate(
     from metatkgr.data.extrapolation import Extrapolation
     from metatkgr.data.sources import refuse_test_graph
     from metatkgr.evaluation.evaluator import evaluation_report
+    from metatkgr.training.comparing import IN_A_ROUND
     from metatkgr.training.extrapolation import open_extrapolation
     from metatkgr.training.opening import open_model
 
@@ -146,7 +144,7 @@ def evaluate(
             opened = open_extrapolation(data, split=cut, history=history, **words)
         loaded = time.perf_counter() - begin
         tasks = Extrapolation.build(opened.facts, split=cut, part=split or "test", history=history)
-    refuse_test_graph(opened.facts.name, _IN_A_ROUND)
+    refuse_test_graph(opened.facts.name, IN_A_ROUND)
     with growing_bar(f"{opened.model.name}, {opened.facts.name}") as update:
         result = evaluation_report(
             opened.model,
@@ -277,6 +275,7 @@ def compare(
         ),
     ] = "static",
     device: options.Device = "auto",
+    plugin: options.Plugins = None,
     json_out: options.JsonOut = None,
 ) -> None:
     """Evaluate runs on the same queries and compare the first with each other one.
@@ -290,69 +289,31 @@ def compare(
 
     `metatkgr compare recurrency paths --data world`
     """
-    from metatkgr.data.sources import refuse_test_graph
-    from metatkgr.errors import SettingsError
-    from metatkgr.evaluation.evaluator import evaluate
-    from metatkgr.evaluation.filters import FILTERS
-    from metatkgr.evaluation.statistics import paired_difference, paired_p_value
-    from metatkgr.models import available
-    from metatkgr.training.opening import open_model
+    from metatkgr.models import load_plugins
+    from metatkgr.training.comparing import compare as compared
 
-    if filter_ not in FILTERS:
-        raise SettingsError(f"--filter takes {' or '.join(FILTERS)}, not {filter_!r}")
+    load_plugins(plugin or ())
     console = console_for(json_out)
-    rows, results = [], []
-    first: Any = None
-    for source in sources:
-        if first is None and source in available():
-            if data is None:
-                raise SettingsError(f"{source} is a model: say on what, with --data DATA")
-            opened = open_model(data, model=source, device=device)
-        elif source in available():
-            opened = open_model(first[2].facts, model=source, device=device, **first[2].protocol)
-        else:
-            opened = open_model(source, device=device)
-        refuse_test_graph(opened.facts.name, _IN_A_ROUND)
-        tasks = opened.tasks(split)
-        total = len(tasks.questions)
-        with growing_bar(source) as update:
-            evaluation = evaluate(opened.model, tasks, progress=partial(_tell, update, total))
-        drawn_by = opened.seed if isinstance(opened.shots, str) else 0
-        key = (opened.facts.name, opened.shots, opened.visibility, len(tasks.answers), drawn_by)
-        if first is None:
-            first = (key, evaluation, opened)
-        elif key != first[0]:
-            raise SettingsError(
-                f"{source} asks other queries than {sources[0]}: {key} and {first[0]} (dataset, "
-                "shots, visibility, queries, seed of the shots where they are drawn)"
-            )
-        summary = evaluation.summary(filter_)
-        difference, p = None, None
-        if evaluation is not first[1]:
-            ranks = (first[1].ranks[filter_], evaluation.ranks[filter_])
-            difference = paired_difference(*ranks, evaluation.entity)
-            p = paired_p_value(*ranks, evaluation.entity)
-        low, high = summary.mrr_ci95 or (0.0, 0.0)
+    with growing_bar("comparing", "questions") as update:
+        found = compared(
+            *sources, data=data, split=split, filter=filter_, device=device, progress=update
+        )
+    rows = []
+    for one in found.rows:
+        low, high = one.summary.mrr_ci95 or (0.0, 0.0)
+        p = one.p_value
         rows.append(
             [
-                _in_short(source),
-                f"{short(summary.mrr or 0.0)} {short(low)}-{short(high)}",
-                *(short(hit or 0.0) for hit in summary.hits.values()),
-                "" if difference is None else _difference(*difference),
+                _in_short(one.name),
+                f"{short(one.summary.mrr or 0.0)} {short(low)}-{short(high)}",
+                *(short(hit or 0.0) for hit in one.summary.hits.values()),
+                "" if one.first_minus_this is None else _difference(*one.first_minus_this),
                 "" if p is None else ("<.001" if p < 0.001 else short(p)),
             ]
         )
-        results.append(
-            {"run": source, "model": opened.model.name, "seed": opened.seed}
-            | summary.to_json()
-            | {"first_minus_this": None if difference is None else list(difference), "p_value": p}
-        )
-    title = (
-        f"{first[0][0]}: {first[0][1]}-shot, {split}, visibility {first[0][2]}, filter {filter_}"
-    )
     columns = ["run or model", "MRR 95 %", "H@1", "H@3", "H@10", "first - this 95 %", "p"]
-    console.print(plain_table(title, columns, rows))
-    emit_json(json_out, results)
+    console.print(plain_table(found.title(), columns, rows))
+    emit_json(json_out, found.to_json())
 
 
 def _in_short(source: str, most: int = 14) -> str:
@@ -366,14 +327,15 @@ def _difference(middle: float, low: float, high: float) -> str:
     return f"{shown[0]} {shown[1]} to {shown[2]}"
 
 
-def models(json_out: options.JsonOut = None) -> None:
-    """List the models that can be named, those of installed packages too.
+def models(plugin: options.Plugins = None, json_out: options.JsonOut = None) -> None:
+    """List the models that can be named, those of installed packages and of plugins too.
 
     Example: `metatkgr models`
     """
-    from metatkgr.models import DEFAULT_MODEL, available
+    from metatkgr.models import DEFAULT_MODEL, available, load_plugins
     from metatkgr.models.trainable import TrainableModel
 
+    load_plugins(plugin or ())
     rows = [
         {
             "model": name,
@@ -390,7 +352,3 @@ def models(json_out: options.JsonOut = None) -> None:
         usual = ", the default" if row["default"] else ""
         console.print(f"{row['model']:12} {row['about']} ({how}{usual})", soft_wrap=True)
     emit_json(json_out, rows)
-
-
-def _tell(update: Callable[[int, int], object], total: int, done: int) -> None:
-    update(done, total)

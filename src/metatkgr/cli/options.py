@@ -17,6 +17,8 @@ from metatkgr.errors import SettingsError
 if TYPE_CHECKING:
     from metatkgr.data.facts import Facts
     from metatkgr.data.readers.bad_rows import BadRows
+    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.training.opening import OpenModel
 
 __all__ = [
     "Cluster",
@@ -25,13 +27,16 @@ __all__ = [
     "JsonOut",
     "KnownShots",
     "ModelName",
+    "Plugins",
     "Reading",
     "RunOrData",
+    "SchemaFile",
     "Seed",
     "SetValues",
     "Shots",
     "Verify",
     "VisibilityName",
+    "open_forecaster",
     "parse_assignments",
     "reads_data",
 ]
@@ -63,6 +68,22 @@ ModelName = Annotated[
         help="A model that needs no training, where DATA is not a run: evidence (the default, with "
         "weights learned on other graphs), the rules recurrency, paths, pagerank; or oracle on a "
         "simulated world.",
+    ),
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help="A JSON file with the types of entities and of the ends of relations; what it rules "
+        "out is no answer.",
+    ),
+]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        help="A module or a .py file that registers models of your own; repeatable.",
     ),
 ]
 Verify = Annotated[
@@ -197,6 +218,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "most_bytes": (MostBytes, None),
     "skip_bad_rows": (SkipBadRows, False),
     "bad_rows_report": (BadRowsReport, Path("bad-rows.json")),
+    "plugin": (Plugins, None),
 }
 """Type and default of each option, by the name of its parameter."""
 
@@ -290,7 +312,7 @@ class Reading:
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: give a command the options for reading files; it gets them as ``reading``."""
+    """Decorator: options for reading files, which a command gets as ``reading``, and --plugin."""
     hints = get_type_hints(command, include_extras=True)
     own = [
         parameter.replace(annotation=hints[name])
@@ -305,6 +327,10 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def call(**values: Any) -> None:
         given = {name: values.pop(name) for name in _OPTIONS}
+        if given["plugin"]:
+            from metatkgr.models import load_plugins
+
+            load_plugins(given["plugin"])
         command(**values, reading=Reading.of(given))
 
     # typer reads the signature and the annotations, not the function
@@ -312,6 +338,25 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
     call.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
     del call.__wrapped__
     return call
+
+
+def open_forecaster(
+    data: str, reading: dict[str, Any], *, schema: Path | None = None, **words: Any
+) -> tuple[OpenModel, Forecaster]:
+    """What a command names as RUN_OR_DATA, opened.
+
+    Args:
+        data: what was named.
+        reading: what :meth:`Reading.options` says.
+        schema: the file of ``--schema``.
+        words: of ``open_model``.
+    """
+    from metatkgr.forecasting.forecaster import Forecaster
+    from metatkgr.training.opening import open_model
+
+    opened = open_model(data, **words, **reading)
+    forecaster = Forecaster.load(opened)
+    return opened, forecaster if schema is None else forecaster.obey(schema)
 
 
 def _clip(text: str) -> tuple[str, str]:

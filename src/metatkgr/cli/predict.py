@@ -90,13 +90,7 @@ def predict(
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            help="A JSON file with the types of entities and of the ends of relations; what it "
-            "rules out is no answer."
-        ),
-    ] = None,
+    schema: options.SchemaFile = None,
     cluster: options.Cluster = None,
     workers: Annotated[
         int, typer.Option(min=1, help="With --cluster local: processes that share the newcomers.")
@@ -126,23 +120,15 @@ def predict(
 
     `metatkgr predict runs/events --newcomers --since 30d --top 5 --out forecasts.parquet`
     """
-    from metatkgr.forecasting.forecaster import Forecaster, Question
-    from metatkgr.training.opening import open_model
+    from metatkgr.forecasting.forecaster import Question
 
     _check_asked(entity, newcomers, since, out, cluster, facts or as_of, explain)
     console = console_for(json_out)
+    where = "cpu" if cluster else device
+    words = {"model": model, "shots": shots, "device": where, "verify": verify}
     with console.status(f"opening {data} …"):
-        opened = open_model(
-            data,
-            model=model,
-            shots=shots,
-            device="cpu" if cluster else device,
-            verify=verify,
-            **reading.options(console, data=data if facts else None),
-        )
-        forecaster = Forecaster.load(opened)
-        if schema is not None:
-            forecaster.obey(schema)
+        told = reading.options(console, data=data if facts else None)
+        _, forecaster = options.open_forecaster(data, told, schema=schema, **words)
     if facts is not None:
         more = reading.more_facts(facts, forecaster.facts, console)
         taken = forecaster.observe(more, allow_far=allow_far)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from metatkgr.serving.service import Service
     from metatkgr.training.opening import OpenModel
 
-__all__ = ["mcp", "serve", "token"]
+__all__ = ["AdoptStore", "Store", "mcp", "need", "serve", "token"]
 
 _RULES = ("recurrency", "paths")
 
-_Store = Annotated[
+Store = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
@@ -33,7 +33,7 @@ _Store = Annotated[
         "for these facts in your data folder ($XDG_DATA_HOME/metatkgr/observed).",
     ),
 ]
-_AdoptStore = Annotated[
+AdoptStore = Annotated[
     bool,
     typer.Option("--adopt-store", help="Use the store, though it was made for another graph."),
 ]
@@ -56,8 +56,8 @@ _LogBytes = Annotated[int, typer.Option(help="Of one file of a log; ten of each 
 def serve(
     data: options.RunOrData,
     model: options.ModelName = None,
-    store: _Store = None,
-    adopt_store: _AdoptStore = False,
+    store: Store = None,
+    adopt_store: AdoptStore = False,
     host: _Host = "127.0.0.1",
     port: _Port = 8000,
     token_file: _TokenFile = None,
@@ -85,6 +85,7 @@ def serve(
     quality: Annotated[
         bool, typer.Option(help="Measure the model in the background, for the page.")
     ] = True,
+    schema: options.SchemaFile = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
     verify: options.Verify = None,
@@ -98,7 +99,7 @@ def serve(
 
     Example: `metatkgr serve world`, then open http://127.0.0.1:8000
     """
-    _need("serve", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
+    need("serve", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
     from metatkgr.serving.limits import Limits
     from metatkgr.serving.workers import serve as start
 
@@ -114,6 +115,7 @@ def serve(
         "shots": shots,
         "device": device,
         "verify": verify,
+        "schema": schema,
     }
     with tempfile.TemporaryDirectory(prefix="metatkgr-serve-") as shared:
         opening = _Opening(
@@ -147,14 +149,15 @@ def mcp(
         bool,
         typer.Option("--http", help="Listen for clients over streamable HTTP, at /mcp."),
     ] = False,
-    store: _Store = None,
-    adopt_store: _AdoptStore = False,
+    store: Store = None,
+    adopt_store: AdoptStore = False,
     host: _Host = "127.0.0.1",
     port: _Port = 8000,
     token_file: _TokenFile = None,
     log: _LogFolder = None,
     log_bytes: _LogBytes = 64 << 20,
     shots: options.KnownShots = None,
+    schema: options.SchemaFile = None,
     set_: options.SetValues = None,
     device: options.Device = "auto",
     verify: options.Verify = None,
@@ -168,7 +171,7 @@ def mcp(
 
     Example: `metatkgr mcp events.csv --model paths`
     """
-    _need("mcp", "mcp", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
+    need("mcp", "mcp", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn")
     from metatkgr.serving.agents import serve_agents
     from metatkgr.serving.limits import Limits
 
@@ -180,6 +183,7 @@ def mcp(
         "shots": shots,
         "device": device,
         "verify": verify,
+        "schema": schema,
     }
     opening = _Opening(data, words, reading, store, adopt_store, Limits(), None, "-")
     with console.status(f"opening {data} …"):
@@ -208,7 +212,7 @@ def token(
 
     Example: `metatkgr token alice --role write --file tokens.toml`
     """
-    _need("serve", "sqlalchemy")
+    need("serve", "sqlalchemy")
     from metatkgr.serving.auth import add_token
 
     limits = {
@@ -242,7 +246,7 @@ def _settings(
     return settings
 
 
-def _need(extra: str, *modules: str) -> None:
+def need(extra: str, *modules: str) -> None:
     """Say which extra to install where a package is absent."""
     for module in modules:
         try:
@@ -261,7 +265,7 @@ class _Opening:
 
     data: str
     words: dict[str, Any]
-    """Of the model, for ``open_model``."""
+    """Of the model, for ``open_forecaster``."""
     reading: Reading
     store: str | None
     adopt: bool
@@ -272,17 +276,14 @@ class _Opening:
     """As of :func:`console_for`: '-' keeps standard output free."""
 
     def __call__(self, worker: int, *, again: bool) -> tuple[Service, Quality | None]:
-        from metatkgr.forecasting.forecaster import Forecaster
         from metatkgr.forecasting.store import FactStore
         from metatkgr.serving.service import Service
-        from metatkgr.training.opening import open_model
 
         console = console_for(self.json_out)
         told = self.reading.options(console)
         if worker > 0 or again:
             told["tell"] = None  # once is enough
-        opened = open_model(self.data, **self.words, **told)
-        forecaster = Forecaster.load(opened)
+        opened, forecaster = options.open_forecaster(self.data, told, **self.words)
         # Who comes in place of another must not begin an empty store beside one that was removed.
         kept = FactStore(self.store or opened.store, make=not again)
         if not (self.store or worker or again or len(kept)):

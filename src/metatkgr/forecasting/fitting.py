@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-__all__ = ["bins_of", "conditional_logit", "expected_calibration_error"]
+__all__ = ["bins_of", "conditional_logit", "expected_calibration_error", "newton"]
 
 BINS = 10
 _RIDGE = 4.0
@@ -66,22 +68,43 @@ def conditional_logit(
         loss = (weight * (total.log() + top)).sum() - (right * logit).sum() + penalty
         return part / total[group], loss
 
-    share, loss = shares(chosen)
-    for _ in range(_ROUNDS):
+    def move(w: Tensor, share: Tensor) -> Tensor:
         part = share * weight[group]
-        slope = rows.T @ (part - right) + _RIDGE * (chosen - start)
+        slope = rows.T @ (part - right) + _RIDGE * (w - start)
         mean = torch.zeros(groups, rows.shape[1], dtype=torch.float64)
         mean.index_add_(0, group, rows * share.unsqueeze(1))
         curve = rows.T @ (rows * part.unsqueeze(1)) - mean.T @ (mean * weight.unsqueeze(1))
         curve = curve + _RIDGE * torch.eye(len(start), dtype=torch.float64)
-        move, step = torch.linalg.solve(curve, slope), 1.0
+        whole: Tensor = torch.linalg.solve(curve, slope)
+        return whole
+
+    return newton(chosen, shares, move, _SETTLED * len(weight)) / size
+
+
+def newton(
+    chosen: Tensor,
+    parts: Callable[[Tensor], tuple[Tensor, Tensor]],
+    move: Callable[[Tensor, Tensor], Tensor],
+    least: float,
+) -> Tensor:
+    """The weights at which a convex loss is least, by Newton's method with halved steps.
+
+    Args:
+        chosen: (F,) where to begin.
+        parts: of weights, what the next step needs of them, and their loss.
+        move: of weights and what they need, the whole step that is taken off.
+        least: a step that gains less is the last.
+    """
+    state, loss = parts(chosen)
+    for _ in range(_ROUNDS):
+        whole, step = move(chosen, state), 1.0
         while True:
-            tried, tried_loss = shares(chosen - step * move)
+            tried, tried_loss = parts(chosen - step * whole)
             if float(tried_loss) <= float(loss) or step < 1e-6:
                 break
             step /= 2
         gained = float(loss - tried_loss)
-        chosen, share, loss = chosen - step * move, tried, tried_loss
-        if gained < _SETTLED * len(weight):
+        chosen, state, loss = chosen - step * whole, tried, tried_loss
+        if gained < least:
             break
-    return chosen / size
+    return chosen

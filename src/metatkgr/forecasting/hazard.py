@@ -9,7 +9,7 @@ where x tells how old the entity is, how often and when last it was in such a fa
 how often those in such facts are in one again. Time is cut into spans of 1, 1, 2, 4, 8, … steps, in
 each of which the rate is the same. The weights w are fitted to what became of entities, young ones
 and old ones, that are drawn from the visible facts; no name is learned, so they hold for newcomers.
-What such a fit to earlier facts says of later ones is then corrected, as a line in log-odds and
+What such fits to earlier facts say of later ones is then corrected, as a curve in log-odds and
 log-time.
 """
 
@@ -25,10 +25,19 @@ from torch import Tensor
 
 from metatkgr.data.orders import DECAYS, inverse
 from metatkgr.data.visibility import VisibleFacts
-from metatkgr.forecasting.fitting import conditional_logit, expected_calibration_error
+from metatkgr.forecasting.fitting import conditional_logit, expected_calibration_error, newton
 from metatkgr.graph.index import TemporalIndex
 
-__all__ = ["BASELINES", "FEATURES", "Hazard", "fit_hazard", "within_report"]
+__all__ = [
+    "BASELINES",
+    "FEATURES",
+    "PRIOR",
+    "Hazard",
+    "fit_hazard",
+    "fit_spans",
+    "spans_of",
+    "within_report",
+]
 
 FEATURES = (
     "always",
@@ -43,9 +52,11 @@ FEATURES = (
     "ahead",
     "due",
     "never, cohort rate",
+    "again",
 )
-UNFITTED = tuple({"cohort rate": 1.0}.get(name, 0.0) for name in FEATURES)
-"""w where nothing can be fitted: everybody is as the cohort is."""
+PRIOR = (0.23, -0.11, 0.4, -3.84, 0.33, -0.04, -0.43, 0.06, 0.17, 0.06, -0.63, -0.52, 0.53)
+"""w as learned over a dozen graphs (``python -m studies.probabilities --prior``): what a fit begins
+with and is held to, and where nothing can be fitted, all there is."""
 _EDGES = torch.tensor([0, *(1 << n for n in range(11))])
 """Where the spans begin; the last is 1,024 steps away."""
 _DRAWN = 4000
@@ -56,10 +67,11 @@ _WINDOW = 0.1
 """Part of the time before a moment that tells how often a cohort is in facts of a relation."""
 _OTHER = 0.25
 """Share of draws that ask about any relation, not one of the entity's own."""
-_RIDGE, _ROUNDS, _SETTLED = 1.0, 50, 1e-9
+_RIDGE, _SETTLED = 1.0, 1e-9
 _LEAST, _STEEPEST, _FEWEST = 1e-6, 40.0, 20
-_EARLY = 0.7
-"""Share of the facts to which the fit is made that the correction is measured after."""
+_EARLY = (0.5, 0.65, 0.8)
+"""Shares of the facts: fits to these are corrected by what came after. Several, as a time of its
+own ways, a season or a boom, should not decide alone."""
 BASELINES = ("constant rate", "last gap")
 AHEAD = (1, 7, 30, 90)
 """Steps for which the report tells errors."""
@@ -85,6 +97,9 @@ def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tens
     window = (time * _WINDOW).long().clamp(min=1)
     lately = slots.facts_before(relation, time) - slots.facts_before(relation, time - window)
     holders = slots.above(mirror, time, torch.zeros_like(time))
+    facts = slots.facts_before(relation, time)
+    # What happens to everybody once does not come again.
+    again = ((facts - holders + 0.5) / (facts + 1)).clamp(min=_LEAST).log()
     cohort = ((lately.double() + 0.5) / (holders.clamp(min=1) * window)).log()
     never = (many == 0).double()
     own = torch.where(many > 0, (many / (age + 1)).clamp(min=_LEAST).log(), 0.0)
@@ -111,6 +126,7 @@ def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tens
         ahead.log1p(),
         due.clamp(min=0),
         same(never * cohort),
+        same((1 - never) * again),
     ]
     return torch.stack(columns, 2)
 
@@ -119,10 +135,11 @@ def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tens
 class Hazard:
     """How likely a fact is to come, by its features."""
 
-    weights: tuple[float, ...] = UNFITTED
+    weights: tuple[float, ...] = PRIOR
     """(F,) w."""
-    correction: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0)
-    """Of log-odds: what is added always, times them, times log-time, and times both."""
+    correction: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 0.0)
+    """Of log-odds: what is added always, times them, times log-time, times both, and times their
+    square."""
 
     def within(
         self, index: TemporalIndex, queries: tuple[Tensor, Tensor, Tensor], steps: Sequence[int]
@@ -148,10 +165,10 @@ class Hazard:
 
 
 def _log_odds(chance: Tensor, steps: Tensor) -> Tensor:
-    """(N, H, 4) what a correction is made of."""
+    """(N, H, 5) what a correction is made of."""
     odds = torch.logit(chance.clamp(_LEAST, 1 - _LEAST))
     time = steps.double().log().expand_as(odds)
-    return torch.stack([torch.ones_like(odds), odds, time, odds * time], 2)
+    return torch.stack([torch.ones_like(odds), odds, time, odds * time, odds.square() / 4], 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,40 +258,54 @@ def fit_hazard(visible: VisibleFacts, *, until: int | None = None, seed: int = 0
     # The last step may be half told.
     end = int(facts.time[-1]) if until is None else until
     many = int(np.searchsorted(facts.time, end))
-    cut = int(facts.time[int(_EARLY * many)]) if many else 0
     every = _Lives.draw(index, visible, 0, end, seed)
     if len(every.entity) < _FEWEST:
         return Hazard()
-    first = Hazard(_fit_lives(index, _Lives.draw(index, visible, 0, cut, seed)))
-    later = _Lives.draw(index, visible, cut, end, seed + 1)
-    steps = _EDGES[1:]
-    row, span = torch.nonzero(later.come[:, 1:] >= 0, as_tuple=True)
-    if len(later.entity) < _FEWEST or not len(row):
-        return Hazard(_fit_lives(index, every))
-    stated = first.within(index, later.columns, steps.tolist())
-    rows = _log_odds(stated, steps)[row, span]
-    came = later.come[row, span + 1] > 0
-    # An entity is as good as one query, however many spans of it are known.
-    weight = 1 / torch.bincount(row, minlength=len(later.entity)).double()[row]
+    steps, parts = _EDGES[1:], []
+    for number, share in enumerate(_EARLY, 1):
+        cut = int(facts.time[int(share * many)])
+        later = _Lives.draw(index, visible, cut, end, seed + number)
+        row, span = torch.nonzero(later.come[:, 1:] >= 0, as_tuple=True)
+        if len(later.entity) < _FEWEST or not len(row):
+            continue
+        first = Hazard(_fit_lives(index, _Lives.draw(index, visible, 0, cut, seed)))
+        stated = first.within(index, later.columns, steps.tolist())
+        # An entity is as good as one query, however many spans of it are known.
+        weight = 1 / torch.bincount(row, minlength=len(later.entity)).double()[row]
+        rows = _log_odds(stated, steps)[row, span]
+        parts.append((rows, weight / len(_EARLY), later.come[row, span + 1] > 0))
+    weights = _fit_lives(index, every)
+    if not parts:
+        return Hazard(weights)
+    rows, weight, came = (torch.cat(column) for column in zip(*parts, strict=True))
     pairs = torch.stack([rows, torch.zeros_like(rows)], 1).flatten(0, 1)
     right = torch.stack([came * weight, ~came * weight], 1).flatten()
     group = torch.arange(len(rows)).repeat_interleave(2)
-    start = torch.tensor(first.correction, dtype=torch.float64)
+    start = torch.tensor(Hazard().correction, dtype=torch.float64)
     line = conditional_logit(pairs, torch.zeros(len(pairs)).double(), group, right, start)
-    return Hazard(_fit_lives(index, every), tuple(line.tolist()))
+    return Hazard(weights, tuple(line.tolist()))
 
 
 def _fit_lives(index: TemporalIndex, lives: _Lives) -> tuple[float, ...]:
     if len(lives.entity) < _FEWEST:
-        return UNFITTED
+        return PRIOR
+    return tuple(fit_spans(*_spans(index, lives)).tolist())
+
+
+def _spans(index: TemporalIndex, lives: _Lives) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, steps and outcome of spans whose end is known and before which nothing came."""
     features, come, size = _features(index, *lives.columns), lives.come, _EDGES.diff().double()
-    # A span counts where its end is known and nothing has come before it.
     row, span = torch.nonzero((come[:, 1:] >= 0) & (come[:, :-1] == 0), as_tuple=True)
-    event = (come[row, span + 1] > 0).double()
-    return tuple(_fit(features[row, span], size[span], event).tolist())
+    return features[row, span], size[span], (come[row, span + 1] > 0).double()
 
 
-def _fit(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
+def spans_of(visible: VisibleFacts, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """What a fit to a whole graph looks at, for :func:`fit_spans`."""
+    index, end = TemporalIndex.of(visible), int(visible.base.time[-1])
+    return _spans(index, _Lives.draw(index, visible, 0, end, seed))
+
+
+def fit_spans(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
     """(F,) weights, by Newton's method: the loss is convex.
 
     Args:
@@ -283,8 +314,7 @@ def _fit(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
         event: (N,) 1 where something came.
     """
     spread = rows.std(0, correction=0).clamp(min=0.1)
-    rows, start = rows / spread, torch.tensor(UNFITTED, dtype=torch.float64) * spread
-    chosen = start.clone()
+    rows, start = rows / spread, torch.tensor(PRIOR, dtype=torch.float64) * spread
 
     def parts(w: Tensor) -> tuple[Tensor, Tensor]:
         rate = size * (rows @ w).clamp(-_STEEPEST, 12).exp()
@@ -292,24 +322,16 @@ def _fit(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
         loss = torch.where(event > 0, come, rate).sum()
         return rate, loss + 0.5 * _RIDGE * (w - start).square().sum()
 
-    rate, loss = parts(chosen)
-    for _ in range(_ROUNDS):
+    def move(w: Tensor, rate: Tensor) -> Tensor:
         share = rate / torch.expm1(rate.clamp(min=1e-12))
         slope = torch.where(event > 0, -share, rate)
         curve = torch.where(event > 0, share * (rate + share - 1), rate).clamp(min=1e-12)
-        gradient = rows.T @ slope + _RIDGE * (chosen - start)
+        gradient = rows.T @ slope + _RIDGE * (w - start)
         hessian = rows.T @ (rows * curve.unsqueeze(1)) + _RIDGE * torch.eye(len(start)).double()
-        move, step = torch.linalg.solve(hessian, gradient), 1.0
-        while True:
-            tried, tried_loss = parts(chosen - step * move)
-            if float(tried_loss) <= float(loss) or step < 1e-6:
-                break
-            step /= 2
-        gained = float(loss - tried_loss)
-        chosen, rate, loss = chosen - step * move, tried, tried_loss
-        if gained < _SETTLED * len(rows):
-            break
-    return chosen / spread
+        whole: Tensor = torch.linalg.solve(hessian, gradient)
+        return whole
+
+    return newton(start, parts, move, _SETTLED * len(rows)) / spread
 
 
 def within_report(visible: VisibleFacts, *, share: float = 0.75, seed: int = 0) -> dict[str, Any]:

@@ -227,7 +227,8 @@ class Engine:
             )
             if self.schema is not None:
                 relation = torch.from_numpy(some.relation)
-                allowed = self.schema.allows(snapshot.entities, relation, scored.entity)
+                many = len(snapshot.visible.relations)
+                allowed = self.schema.allows(snapshot.entities, relation, scored.entity, many)
                 standing = standing.only(allowed)
             parts.append(calibration.apply(scored, standing))
 

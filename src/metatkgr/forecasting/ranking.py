@@ -143,7 +143,8 @@ class Asked:
         else:
             share = next_relations(snapshot, self.entity, self.step, shots)
         if schema is not None:
-            possible = schema.possible(snapshot.entities.name(self.entity))
+            name, many = snapshot.entities.name(self.entity), len(snapshot.visible.relations)
+            possible = schema.possible(name, many)
             left = share * possible
             share = left if self.within is not None else left / max(float(left.sum()), 1e-12)
         return _best_facts(snapshot, self, share)

@@ -34,10 +34,8 @@ class Schema:
 
     types: Mapping[str, str]
     """By the name of an entity."""
-    ends: Mapping[int, str]
-    """What the far end of a directed relation is."""
-    relations: int
-    """R."""
+    ends: Mapping[int, tuple[str, str]]
+    """Domain and range, by the number of a relation: it stays when others come."""
 
     @classmethod
     def load(cls, path: str | Path, facts: Facts) -> Schema:
@@ -55,27 +53,36 @@ class Schema:
                 f'{path} is no schema: write {{"types": {{NAME: TYPE}}, "relations": '
                 "{RELATION: [DOMAIN, RANGE]}}"
             ) from None
-        ends: dict[int, str] = {}
+        ends: dict[int, tuple[str, str]] = {}
         for name, pair in pairs.items():
             if len(pair) != 2:
                 raise DataError(f"{path}: {name!r} has a domain and a range, not {list(pair)!r}")
-            number = facts.relations.id(name, "relation")
-            ends[number + len(facts.relations)], ends[number] = map(str, pair)
-        return cls(types, ends, len(facts.relations))
+            ends[facts.relations.id(name, "relation")] = (str(pair[0]), str(pair[1]))
+        return cls(types, ends)
 
-    def allows(self, names: GrowingVocabulary, relation: Tensor, entity: Tensor) -> Tensor:
-        """(Q, M) whether candidates may stand at the far ends of (Q,) directed relations."""
+    def allows(
+        self, names: GrowingVocabulary, relation: Tensor, entity: Tensor, relations: int
+    ) -> Tensor:
+        """(Q, M) whether candidates may stand at the far ends of (Q,) directed relations.
+
+        Args:
+            names: of the entities.
+            relation: (Q,).
+            entity: (Q, M) candidates.
+            relations: R, as it is now.
+        """
         allowed = torch.ones_like(entity, dtype=torch.bool)
         for row, directed in enumerate(relation.tolist()):
-            wanted = self.ends.get(directed)
-            if wanted is not None:
+            pair = self.ends.get(directed % relations)
+            if pair is not None:
+                wanted = pair[directed < relations]
                 kinds = (self.types.get(names.name(x), wanted) for x in entity[row].tolist())
                 allowed[row] = torch.tensor([kind == wanted for kind in kinds])
         return allowed
 
-    def possible(self, name: str) -> npt.NDArray[np.bool_]:
+    def possible(self, name: str, relations: int) -> npt.NDArray[np.bool_]:
         """(2R,) whether an entity may stand at the near end of each directed relation."""
         kind = self.types.get(name)
-        mirrored = [(n + self.relations) % (2 * self.relations) for n in range(2 * self.relations)]
-        near = [self.ends.get(number) for number in mirrored]
-        return np.array([kind is None or end in (None, kind) for end in near])
+        pairs = [self.ends.get(number, (kind, kind)) for number in range(relations)]
+        near = [*(domain for domain, _ in pairs), *(range_ for _, range_ in pairs)]
+        return np.array([kind is None or end == kind for end in near])

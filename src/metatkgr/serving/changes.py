@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from starlette.responses import StreamingResponse
 from metatkgr.data.frames import to_arrow
 from metatkgr.data.readers import read_facts
 from metatkgr.deadlines import check
-from metatkgr.errors import UnknownNameError
+from metatkgr.errors import DataError, UnknownNameError
 from metatkgr.forecasting.backtest import backtest
 from metatkgr.forecasting.explain import Observed, Retracted
 from metatkgr.forecasting.exports import export_facts
@@ -33,6 +34,8 @@ _KINDS = {
     "parquet": "application/vnd.apache.parquet",
 }
 _BLOCK = 1 << 16
+_UNPACKED = 1 << 27
+"""Bytes that a Parquet file may unpack to."""
 
 Number = Annotated[int, InPath(ge=1, le=10**12, description="Of a fact; GET /facts has it.")]
 Format = Literal["csv", "jsonl", "parquet"]
@@ -171,9 +174,20 @@ def _rows_in(text: str, kind: str, unit: str) -> list[tuple[Any, Any, Any, Any]]
     """The rows of a file's content, with all its bad lines told if there are any."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"import.{kind}"
-        path.write_text(text, encoding="utf-8", newline="")
         how: dict[str, Any] = {"ids": False} | ({"unit": "step"} if unit == "step" else {})
+        if kind == "parquet":
+            path.write_bytes(_decoded(text))
+            how["most_bytes"] = _UNPACKED
+        else:
+            path.write_text(text, encoding="utf-8", newline="")
         return rows_of(to_arrow(read_facts(path, **how)))
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise DataError(f"the Parquet file is not in base64: {error}") from None
 
 
 def _file(name: str, write: Callable[[Path], object]) -> Iterator[bytes]:

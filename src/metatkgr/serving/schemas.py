@@ -143,8 +143,11 @@ class FactsIn(TellIn):
 class ImportIn(TellIn):
     """A file of facts."""
 
-    format: Literal["csv", "jsonl"]
-    text: str = Field(min_length=1, description="Its content; columns as `metatkgr` reads them.")
+    format: Literal["csv", "jsonl", "parquet"]
+    text: str = Field(
+        min_length=1,
+        description="Its content, of Parquet in base64; columns as `metatkgr` reads them.",
+    )
 
 
 def _how_many(body: Any) -> str:
