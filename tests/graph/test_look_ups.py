@@ -141,6 +141,27 @@ def test_the_latest_fillers_of_a_slot(graph: tuple[Facts, TemporalIndex], most: 
             assert not Counter(found) - Counter(past)
 
 
+@given(graph=in_layers(), asked=st.lists(st.integers(0, 2 * RELATIONS - 1), max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_what_is_made_of_a_slot_is_the_same_when_it_is_asked_for_again(
+    graph: tuple[Facts, TemporalIndex], asked: list[int]
+) -> None:
+    facts, index = graph
+    made: list[int] = []
+
+    def latest(relation: Tensor, time: Tensor) -> tuple[Tensor, ...]:
+        made.extend(relation.tolist())
+        return index.slots.recent(relation, time, 3)
+
+    every = torch.arange(2 * RELATIONS)
+    for relation in (torch.tensor(sorted(set(asked)), dtype=torch.int64), every, every[1:2]):
+        time = torch.full_like(relation, facts.steps)
+        found = index.slots.remembered("latest", relation, time, latest)
+        for one, other in zip(found, index.slots.recent(relation, time, 3), strict=True):
+            assert one.tolist() == other.tolist()
+    assert sorted(made) == every.tolist(), "each slot once"
+
+
 @given(graph=in_layers())
 @settings(max_examples=60, deadline=None)
 def test_ranks_of_counts_are_those_of_counting(graph: tuple[Facts, TemporalIndex]) -> None:

@@ -127,7 +127,7 @@ class Slots:
             time: (S,) int64.
             make: of each slot apart from the others.
         """
-        if len(relation) > _FEW:
+        if not 0 < len(relation) <= _FEW:
             return make(relation, time)
         slots = zip(relation.tolist(), time.tolist(), strict=True)
         keys = [(what, *slot) for slot in slots]
