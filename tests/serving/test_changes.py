@@ -7,6 +7,7 @@ import csv
 import datetime as dt
 import io
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,14 @@ def test_new_relations_have_a_quota_so_that_all_that_is_kept_fits(
         service.add([(subject, rows[0][1], "Another", time)])
         service.stop()
         assert len(FactStore(store)) == 4
+
+
+def test_free_memory_is_given_back_while_facts_arrive(
+    world: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed = threading.Event()
+    monkeypatch.setattr("metatkgr.serving.service._TRIM_SECONDS", 0.0)
+    monkeypatch.setattr("metatkgr.serving.service._trim", trimmed.set)
+    service = started(world, tmp_path / "s", poll_seconds=0.01)
+    assert trimmed.wait(60)
+    service.stop()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -27,6 +30,7 @@ __all__ = ["Service"]
 
 _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 20_000
+_TRIM_SECONDS = 20.0
 _RESERVED = 200
 """Relations for which a graph keeps room, beyond those that are let in."""
 
@@ -220,7 +224,11 @@ class Service(Views):
             _LOG.warning("a fact of the store is left out: %s", done)
 
     def _poll(self) -> None:
+        trimmed = time.monotonic()
         while not self._stop.wait(self._poll_seconds):
+            if time.monotonic() > trimmed + _TRIM_SECONDS:
+                _trim()
+                trimmed = time.monotonic()
             try:
                 self.catch_up()
             except StoreError as error:
@@ -294,6 +302,16 @@ def _taken(
     yield from halved(forecaster.retract, gone)
     held = [fact for fact, retracted in state.items() if not retracted]
     yield from halved(partial(forecaster.observe, confirm_new=True, allow_far=True), held)
+
+
+def _trim() -> None:
+    """Give free memory back to the system.
+
+    glibc has an arena for each of many threads and keeps what is free in it. As a graph grows, the
+    next array fits into none of the gaps: two hours of arriving facts cost 400 MB of them.
+    """
+    with suppress(OSError, AttributeError):  # another library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _question(asked: PredictIn) -> Question:
