@@ -26,7 +26,10 @@ def bench(
     names: Annotated[
         list[str] | None, typer.Argument(help="Which benchmarks; all when none is named.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="The best of so many runs counts.")] = 3,
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, help="The best of so many runs counts; 3, or 1 with --quick."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it run?")] = False,
     scale: Annotated[
         bool,
@@ -63,7 +66,7 @@ def bench(
         if name not in known:
             raise UnknownNameError("benchmark", name, known)
     console = console_for(json_out)
-    work = Workload(quick=quick, repeats=repeats)
+    work = Workload(quick=quick, repeats=repeats or (1 if quick else 3))
     measured: list[Measurement] = []
     for name in names or list(known):
         with console.status(f"{name} …"):

@@ -337,7 +337,8 @@ def _split_by_arrow(file: TextFile, data: bytes, rows: int) -> dict[str, Coded] 
         if array.null_count:
             return None
         texts = array.dictionary.to_pylist()
-        columns[role] = Coded(np.asarray(array.indices, dtype=np.int64), texts)
+        # As an array, it would import pandas, if that is there: a quarter of a second.
+        columns[role] = Coded(np.from_dlpack(array.indices).astype(np.int64), texts)
     return columns
 
 
