@@ -48,7 +48,7 @@ def append_to(folder: str, file: str, die_at: int = -1, count_into: str = "") ->
         die_at: n; a negative number: never.
         count_into: a file that gets the number of such things.
     """
-    from metatkgr.data.columns import ColumnWriter, TableWriter
+    from metatkgr.data.columns import ColumnWriter
     from metatkgr.data.engine import Engine
 
     seen = 0
@@ -84,7 +84,6 @@ def append_to(folder: str, file: str, die_at: int = -1, count_into: str = "") ->
 
     Engine._give, Engine._run = fatal(Engine._give), fatal(Engine._run)  # type: ignore[method-assign]
     ColumnWriter.append = half(ColumnWriter.append)  # type: ignore[method-assign]
-    TableWriter.write = half(TableWriter.write)  # type: ignore[method-assign]
     os.fsync, os.replace, os.unlink = fatal(os.fsync), fatal(os.replace), fatal(os.unlink)
     shutil.rmtree = fatal(shutil.rmtree)
     append([file], folder, rows=200)

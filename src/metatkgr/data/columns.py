@@ -1,8 +1,8 @@
 """Columns on disk: safetensors files written piece by piece, read in slices or by memory map.
 
 The tensor library writes a file in one go, from memory. These files are the same, to the byte
-layout (8 bytes with the header's length, a JSON header, the columns one after another), but a
-column may be longer than memory.
+layout (8 bytes with the header's length, a JSON header, the values), but a column may be longer
+than memory.
 
 A column that grows is written to behind its end, and its header last. Who knows from elsewhere how
 long it is (``length``) reads it undisturbed meanwhile, and whatever came of the writing.
@@ -15,7 +15,6 @@ import os
 import stat
 import struct
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 from metatkgr.errors import DataError
 
-__all__ = ["Column", "ColumnWriter", "TableWriter"]
+__all__ = ["Column", "ColumnWriter"]
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
@@ -47,75 +46,6 @@ _NO_HEADER = (
 """What bytes from anywhere may end the reading of a header with."""
 
 Array = npt.NDArray[Any]
-
-
-def _header(
-    lengths: Mapping[str, int], dtypes: Mapping[str, np.dtype[Any]], about: Mapping[str, str]
-) -> bytes:
-    """The JSON header, padded so that the columns begin at a multiple of 8 bytes."""
-    content: dict[str, Any] = {"__metadata__": dict(about)}
-    at = 0
-    for name, length in lengths.items():
-        end = at + length * dtypes[name].itemsize
-        content[name] = {
-            "dtype": _NAMES[dtypes[name]],
-            "shape": [length],
-            "data_offsets": [at, end],
-        }
-        at = end
-    text = json.dumps(content, separators=(",", ":")).encode()
-    return text + b" " * (-len(text) % 8)
-
-
-class TableWriter:
-    """Writes columns of known length, any part of any of them at any time.
-
-    Args:
-        path: the file; nobody should know of it before it is complete.
-        columns: how many values of which type each column holds; wide types first, so that every
-            value lies where a processor likes it.
-        about: what the file says about itself.
-    """
-
-    def __init__(
-        self,
-        path: str | Path,
-        columns: Mapping[str, tuple[int, npt.DTypeLike]],
-        about: Mapping[str, str],
-    ) -> None:
-        self._dtypes = {name: np.dtype(dtype) for name, (_, dtype) in columns.items()}
-        lengths = {name: length for name, (length, _) in columns.items()}
-        header = _header(lengths, self._dtypes, about)
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
-        self._file.write(struct.pack("<Q", len(header)) + header)
-        self._start: dict[str, int] = {}
-        at = 8 + len(header)
-        for name, length in lengths.items():
-            self._start[name] = at
-            at += length * self._dtypes[name].itemsize
-        self._file.truncate(at)
-
-    def write(self, name: str, position: int, values: Array) -> None:
-        """Put ``values`` at ``position`` of a column."""
-        dtype = self._dtypes[name]
-        self._file.seek(self._start[name] + dtype.itemsize * position)
-        self._file.write(np.ascontiguousarray(values, dtype).data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-        finally:
-            self._file.close()
 
 
 def _column_header(length: int, dtype: np.dtype[Any]) -> bytes:
@@ -202,23 +132,21 @@ class ColumnWriter:
 
 
 class Column:
-    """One column of a file, which stays open: it can be read also when its name is gone.
+    """The column of a file, which stays open: it can be read also when its name is gone.
 
     Args:
         path: the file.
-        name: the column; the only one, where there is one.
         length: how many values to read, where the header may say something else: the column may be
             growing.
         dtype: what the values have to be; None: anything.
 
     Raises:
-        DataError: there is no such file or column, or it is damaged.
+        DataError: there is no such file, or it is damaged.
     """
 
     def __init__(
         self,
         path: str | Path,
-        name: str = _COLUMN,
         *,
         length: int | None = None,
         dtype: npt.DTypeLike | None = None,
@@ -233,9 +161,7 @@ class Column:
             (size,) = struct.unpack("<Q", os.pread(self._file, 8, 0))
             if size > _LARGEST_HEADER:
                 raise ValueError("its header is too long")
-            header = json.loads(os.pread(self._file, size, 8))
-            self.metadata: dict[str, str] = dict(header.get("__metadata__", {}))
-            about = header[name]
+            about = json.loads(os.pread(self._file, size, 8))[_COLUMN]
             (self.told,) = map(int, about["shape"])
             low, high = map(int, about["data_offsets"])
             self.dtype = _TYPES[about["dtype"]]
@@ -244,14 +170,14 @@ class Column:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
         except _NO_HEADER as error:
             told = str(error)[:200]
-            raise DataError(f"{path} is damaged or holds no {name!r} ({told})") from error
+            raise DataError(f"{path} is damaged or holds no {_COLUMN!r} ({told})") from error
         self.length, self.offset = self.told if length is None else length, 8 + size + low
         end = self.offset + self.length * self.dtype.itemsize
         fits = high - low == self.told * self.dtype.itemsize or length is not None
         # Behind a header of our own, every value lies where a processor likes it.
         aligned = self.offset % self.dtype.itemsize == 0
         if low < 0 or self.length < 0 or not fits or not aligned or end > whole:
-            raise DataError(f"{path} is damaged: {name!r} does not fit into the file")
+            raise DataError(f"{path} is damaged: {_COLUMN!r} does not fit into the file")
         if dtype is not None and self.dtype != np.dtype(dtype):
             raise DataError(f"{path} is damaged: it holds {self.dtype}, not {np.dtype(dtype)}")
 

@@ -176,6 +176,11 @@ class Engine:
         self._give("links", _LINKS, links)
         yield from self._columns("SELECT key, relation, target FROM links ORDER BY key, row")
 
+    def fillers(self, facts: Iterable[Table]) -> Iterator[list[IntArray]]:
+        """Objects, subjects and times of facts by (relation, row); facts come as :meth:`facts`."""
+        self._give("rows", _ROWS, facts)
+        yield from self._columns("SELECT object, subject, time FROM rows ORDER BY relation, row")
+
     def times(self, times: Iterable[Table]) -> Iterator[list[IntArray]]:
         """Cells and times by both."""
         self._give("times", _TIMES, times)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from metatkgr.data import orders
-from metatkgr.data.columns import Column, ColumnWriter, TableWriter
+from metatkgr.data.columns import Column, ColumnWriter
 from metatkgr.data.engine import Engine, Table
 from metatkgr.data.facts import IntArray
 from metatkgr.data.manifest import COLUMNS, INDEX, Links, Manifest, numbered
@@ -88,7 +87,9 @@ def write_index(engine: Engine, folder: Path, manifest: Manifest, number: int) -
         index.finish_links()
         for cell, time in engine.times(index.times()):
             index.add_times(cell, time)
-        index.add_fillers(_blocks(folder, manifest, 8 * engine.rows))
+        index.finish_times()
+        for fillers in engine.fillers(_tables(folder, manifest, engine.rows)):
+            index.add_fillers(*fillers)
     return part
 
 
@@ -98,6 +99,15 @@ def _blocks(folder: Path, manifest: Manifest, rows: int) -> Iterator[list[IntArr
     columns = [Column(folder / name, length=manifest.facts) for name in names]
     for low in range(0, manifest.facts, rows):
         yield [column.read(low, low + rows).astype(np.int64) for column in columns]
+
+
+def _tables(folder: Path, manifest: Manifest, rows: int) -> Iterator[Table]:
+    """The same for the engine."""
+    low = 0
+    for columns in _blocks(folder, manifest, rows):
+        row = np.arange(low, low + len(columns[0]))
+        yield dict(zip(COLUMNS, columns, strict=True)) | {"row": row}
+        low += len(row)
 
 
 class _IndexWriter:
@@ -112,7 +122,7 @@ class _IndexWriter:
     def __init__(self, folder: Path, part: Links, engine: Engine) -> None:
         self.folder, self.part, self.rows, self.work = folder, part, engine.rows, engine.work
         self._stack = ExitStack()
-        self._columns = {name: self._open(name) for name in INDEX if name not in _FILLERS}
+        self._columns = {name: self._open(name) for name in INDEX}
         self._times = [
             self._stack.enter_context(ColumnWriter(self.work / name, dtype))
             for name, dtype in (("cells", np.int64), ("times", np.int32))
@@ -243,24 +253,14 @@ class _IndexWriter:
         self._add("ordinal_time", time)
         self._cell = int(cell[-1])
 
-    def add_fillers(self, blocks: Iterable[list[IntArray]]) -> None:
-        """Put facts where those of their relations belong."""
+    def finish_times(self) -> None:
+        """All times have been taken."""
         self._add("ordinal_start", np.array([2 * self.part.covers]))
-        place = np.cumsum(self._kinds)[:-1]
-        sizes: dict[str, tuple[int, npt.DTypeLike]] = {"column": (self.part.covers, np.int32)}
-        writers = [
-            self._stack.enter_context(TableWriter(self.folder / self.part.file(name), sizes, {}))
-            for name in _FILLERS
-        ]
-        for subject, relation, other, time in blocks:
-            order = np.argsort(relation, kind="stable")
-            kinds, first = np.unique(relation[order], return_index=True)
-            runs = list(pairwise([*first.tolist(), len(order)]))
-            for writer, column in zip(writers, (other, subject, time), strict=True):
-                ordered = column[order]
-                for kind, (low, high) in zip(kinds.tolist(), runs, strict=True):
-                    writer.write("column", int(place[kind]), ordered[low:high])
-            place[kinds] += np.diff([*first, len(order)])
+
+    def add_fillers(self, *columns: npt.NDArray[Any]) -> None:
+        """Take objects, subjects and times of facts in the order of their relations."""
+        for name, column in zip(_FILLERS, columns, strict=True):
+            self._add(name, column)
 
 
 def _count(start: IntArray, values: npt.NDArray[Any]) -> None:
