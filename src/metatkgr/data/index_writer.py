@@ -30,11 +30,6 @@ _BLOCKS = 4
 """So many times what comes from DuckDB at a time are ordered at once."""
 _NEIGHBOURS = ("neighbour", "neighbour_first", "neighbour_order")
 _FILLERS = ("filler_object", "filler_subject", "filler_time")
-_POSITIONS = ("link_start", "slot_order", "entity_order", "neighbour_order")
-_WIDE = (
-    *("key", "start", "link", "neighbour_start", "filler_start"),
-    *("ordinal_cell", "ordinal_start"),
-)
 
 
 def write_index(engine: Engine, folder: Path, manifest: Manifest, number: int) -> Links | None:
@@ -135,13 +130,8 @@ class _IndexWriter:
         self._cell = -1
 
     def _open(self, name: str) -> ColumnWriter:
-        dtype: npt.DTypeLike = np.int32
-        if name.startswith("usage_sum"):
-            dtype = np.float32
-        elif name in _WIDE or (name in _POSITIONS and 2 * self.part.covers >= 2**31):
-            dtype = np.int64
         path = self.folder / self.part.file(name)
-        return self._stack.enter_context(ColumnWriter(path, dtype, sync=True))
+        return self._stack.enter_context(ColumnWriter(path, self.part.dtype(name), sync=True))
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
 """The index of links that a folder of facts holds, mapped from disk.
 
-What the columns are is said in ``data.growth``, which writes them; ``graph`` looks things up.
+What the columns are is said in ``data.index_writer``, which writes them; ``graph`` looks things up.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ EVERY = 8
 """A decayed count is kept at every such link: an eighth of the bytes for a few more exponentials
 in a look-up."""
 
-_WIDE, _NARROW, _SUM = ((np.dtype(kind),) for kind in (np.int64, np.int32, np.float32))
-_POSITION = _WIDE + _NARROW
-"""Positions have 32 bits where all fit."""
 _STARTS = {
     "start": "key",
     "link_start": "link_time",
@@ -35,9 +32,6 @@ _STARTS = {
 }
 """Columns that say where something begins in others: from 0 to the length of these."""
 _ASCENDING = {"key", "link", "ordinal_cell", *_STARTS}
-
-_Expected = tuple[tuple[np.dtype[Any], ...], int, int]
-"""Types that a column may have, its length, and what all of its values are less than."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +56,12 @@ class StoredLinks:
         Raises:
             DataError: they are not those of one index.
         """
-        columns = {name: Column(folder / part.file(name)).map() for name in INDEX}
+        columns = {
+            name: Column(folder / part.file(name), dtype=part.dtype(name)).map() for name in INDEX
+        }
         links = cls(columns, part.covers, part.entities, part.relations, part.steps)
         fits = part.covers <= len(columns["key"]) <= 2 * part.covers and all(
-            columns[name].dtype in dtypes and len(columns[name]) == length
-            for name, (dtypes, length, _) in links._expected().items()
+            len(columns[name]) == length for name, (length, _) in links._expected().items()
         )
         # Looked at only where they are as long as they should be.
         if not fits or any(
@@ -76,43 +71,44 @@ class StoredLinks:
             raise DataError(f"the index of {folder} is damaged, or that of other facts; {AGAIN}")
         return links
 
-    def _expected(self) -> dict[str, _Expected]:
+    def _expected(self) -> dict[str, tuple[int, int]]:
+        """The length of each column, and what all of its values are less than."""
         names = ("key", "link", "neighbour", "ordinal_cell")
         links, distinct, pairs, cells = (len(self.columns[name]) for name in names)
         entities, relations, facts, steps = self.entities, self.relations, self.facts, self.steps
-        sums = (_SUM, 2 * facts // EVERY, 2 * facts + 1)
+        sums = (2 * facts // EVERY, 2 * facts + 1)
         return {
-            "key": (_WIDE, links, entities * steps),
-            "start": (_WIDE, entities + 1, links + 1),
-            "relation": (_NARROW, links, relations),
-            "target": (_NARROW, links, entities),
-            "link": (_WIDE, distinct, entities * relations * entities),
-            "link_start": (_POSITION, distinct + 1, 2 * facts + 1),
-            "link_time": (_NARROW, 2 * facts, steps - 1),
-            "slot_order": (_POSITION, distinct, distinct),
-            "slot_first": (_NARROW, distinct, steps - 1),
-            "entity_order": (_POSITION, distinct, distinct),
-            "entity_first": (_NARROW, distinct, steps - 1),
-            "usage_time": (_NARROW, 2 * facts, steps - 1),
+            "key": (links, entities * steps),
+            "start": (entities + 1, links + 1),
+            "relation": (links, relations),
+            "target": (links, entities),
+            "link": (distinct, entities * relations * entities),
+            "link_start": (distinct + 1, 2 * facts + 1),
+            "link_time": (2 * facts, steps - 1),
+            "slot_order": (distinct, distinct),
+            "slot_first": (distinct, steps - 1),
+            "entity_order": (distinct, distinct),
+            "entity_first": (distinct, steps - 1),
+            "usage_time": (2 * facts, steps - 1),
             "usage_sum_2": sums,
             "usage_sum_10": sums,
             "usage_sum_50": sums,
-            "neighbour_start": (_WIDE, entities + 1, pairs + 1),
-            "neighbour": (_NARROW, pairs, entities),
-            "neighbour_first": (_NARROW, pairs, steps - 1),
-            "neighbour_order": (_POSITION, pairs, pairs),
-            "filler_start": (_WIDE, relations // 2 + 1, facts + 1),
-            "filler_object": (_NARROW, facts, entities),
-            "filler_subject": (_NARROW, facts, entities),
-            "filler_time": (_NARROW, facts, steps - 1),
-            "ordinal_cell": (_WIDE, cells, 2 * facts * relations),
-            "ordinal_start": (_WIDE, cells + 1, 2 * facts + 1),
-            "ordinal_time": (_NARROW, 2 * facts, steps - 1),
+            "neighbour_start": (entities + 1, pairs + 1),
+            "neighbour": (pairs, entities),
+            "neighbour_first": (pairs, steps - 1),
+            "neighbour_order": (pairs, pairs),
+            "filler_start": (relations // 2 + 1, facts + 1),
+            "filler_object": (facts, entities),
+            "filler_subject": (facts, entities),
+            "filler_time": (facts, steps - 1),
+            "ordinal_cell": (cells, 2 * facts * relations),
+            "ordinal_start": (cells + 1, 2 * facts + 1),
+            "ordinal_time": (2 * facts, steps - 1),
         }
 
     def check(self, rows: int) -> str | None:
         """Look at all values once, ``rows`` at a time; what is wrong with them."""
-        for name, (_, _, size) in self._expected().items():
+        for name, (_, size) in self._expected().items():
             column, last = self.columns[name], 0
             for low in range(0, len(column), rows):
                 values = np.asarray(column[low : low + rows])

@@ -31,16 +31,21 @@ __all__ = [
 ABOUT = "dataset.json"
 COLUMNS = ("subject", "relation", "object", "time")
 KINDS = ("entities", "relations")
-INDEX = (
-    *("key", "start", "relation", "target"),
-    *("link", "link_start", "link_time"),
-    *("slot_order", "slot_first", "entity_order", "entity_first"),
-    *("usage_time", "usage_sum_2", "usage_sum_10", "usage_sum_50"),
-    *("neighbour_start", "neighbour", "neighbour_first", "neighbour_order"),
-    *("filler_start", "filler_object", "filler_subject", "filler_time"),
-    *("ordinal_cell", "ordinal_start", "ordinal_time"),
-)
-"""The columns of the index of links, which ``data.growth`` explains."""
+_POSITION = "position"
+INDEX = {
+    "key": "int64", "start": "int64", "relation": "int32", "target": "int32",
+    "link": "int64", "link_start": _POSITION, "link_time": "int32",
+    "slot_order": _POSITION, "slot_first": "int32",
+    "entity_order": _POSITION, "entity_first": "int32",
+    "usage_time": "int32",
+    "usage_sum_2": "float32", "usage_sum_10": "float32", "usage_sum_50": "float32",
+    "neighbour_start": "int64", "neighbour": "int32", "neighbour_first": "int32",
+    "neighbour_order": _POSITION,
+    "filler_start": "int64", "filler_object": "int32", "filler_subject": "int32",
+    "filler_time": "int32",
+    "ordinal_cell": "int64", "ordinal_start": "int64", "ordinal_time": "int32",
+}  # fmt: skip
+"""The columns of the index of links, which ``data.index_writer`` explains, and their types."""
 AGAIN = "make it again with 'metatkgr data ingest'"
 _FORMAT, _VERSION = "metatkgr facts", 4
 
@@ -75,6 +80,11 @@ class Links(Part):
     def file(self, name: str) -> str:
         """Where a column lies."""
         return numbered(f"index-{name}.safetensors", self.number)
+
+    def dtype(self, name: str) -> str:
+        """What a column holds; positions of links have 32 bits where all fit."""
+        position = "int32" if 2 * self.covers < 2**31 else "int64"
+        return position if INDEX[name] == _POSITION else INDEX[name]
 
 
 @dataclass(frozen=True)
