@@ -15,8 +15,7 @@ from metatkgr.data.readers import ReadOptions, read_facts, read_facts_with_repor
 from metatkgr.data.readers.formats.text import rows_of_text
 from metatkgr.data.readers.layout import Layout
 from metatkgr.data.readers.lines import TextFile, split
-from metatkgr.data.readers.times import Kind, Moments, kind_of, why_not_a_time
-from metatkgr.data.readers.units import UnitFinder
+from metatkgr.data.readers.times import Kind, Moments, UnitFinder, kind_of, why_not_a_time
 from metatkgr.errors import DataError
 
 FUZZ = settings(

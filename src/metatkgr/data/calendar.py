@@ -38,7 +38,6 @@ __all__ = [
     "UNITS",
     "Calendar",
     "date_to_raw",
-    "minutes_of_dates",
     "minutes_of_numbers",
     "raw_to_label",
 ]
@@ -92,7 +91,7 @@ def raw_to_label(raw: int, unit: str) -> str:
         return f"{raw} {unit}s"
 
 
-def minutes_of_dates(
+def _minutes_of_dates(
     year: _Ints, month: _Ints, day: _Ints, hour: _Ints, minute: _Ints, second: _Ints
 ) -> tuple[_Ints, npt.NDArray[np.bool_]]:
     """(N,) minute since 1970 of each date and time of day, and (N,) whether there is such a one."""
@@ -120,7 +119,7 @@ def minutes_of_numbers(values: _Ints) -> tuple[_Ints, npt.NDArray[np.int8]]:
     for kind, low, per_day in ((1, 10**7, 1), (2, 10**13, 10**6)):
         rows = np.flatnonzero((values >= low) & (values < 10 * low))
         date, clock = values[rows] // per_day, values[rows] % per_day
-        at, fine = minutes_of_dates(
+        at, fine = _minutes_of_dates(
             *(date // 10_000, date // 100 % 100, date % 100),
             *(clock // 10_000, clock // 100 % 100, clock % 100),
         )

@@ -1,7 +1,7 @@
 """Links in the orders in which they are kept: those of all facts in memory, or blocks for a folder.
 
 A *link* is a fact seen from one of its ends: source, directed relation, target, time. All orders
-but two go by source first, so they can be made of a few sources after another; ``data.index_writer``
+but two go by source first, so they can be made of a few sources after another: ``index_writer``
 does that, ``graph`` makes them of all at once and looks things up in them. Positions are those
 within what is given.
 """

@@ -24,8 +24,7 @@ from metatkgr.data.readers.formats import kind_of_file, pieces
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.reading import facts_of_rows, no_facts
 from metatkgr.data.readers.tables import Rows
-from metatkgr.data.readers.times import Moments
-from metatkgr.data.readers.units import UnitFinder
+from metatkgr.data.readers.times import Moments, UnitFinder
 from metatkgr.data.readers.vocabularies import (
     by_first_appearance,
     numbered_up_to,

@@ -2,7 +2,7 @@
 
 The way of a file: ``inputs`` finds it, ``formats`` opens it by its suffix and gives its rows piece
 by piece (``layout`` and ``headers`` find out its columns, ``lines`` and ``cells`` cut text),
-``checks`` says which rows are bad, ``times`` and ``units`` make steps of its dates,
+``checks`` says which rows are bad, ``times`` makes steps of its dates,
 ``vocabularies`` numbers its names, ``reading`` puts it all together. ``memory`` and ``tables`` do
 the same for what Python holds.
 """

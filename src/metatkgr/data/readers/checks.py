@@ -17,8 +17,7 @@ from metatkgr.data.readers.bad_rows import FIRST, BadRow, BadRows, merge_first, 
 from metatkgr.data.readers.layout import ROLES
 from metatkgr.data.readers.options import Budget
 from metatkgr.data.readers.tables import Coded, Rows
-from metatkgr.data.readers.times import Kind, Moments, why_not_a_time
-from metatkgr.data.readers.units import UnitFinder
+from metatkgr.data.readers.times import Kind, Moments, UnitFinder, why_not_a_time
 from metatkgr.data.readers.vocabularies import parse_id
 from metatkgr.errors import DataError
 

@@ -1,4 +1,4 @@
-"""From what a cell says about time to raw times (see ``data.calendar``).
+"""From what a cell says about time to raw times (see ``data.calendar``), and in which unit.
 
 A cell may hold
 
@@ -22,10 +22,10 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from metatkgr.data.calendar import NUMBER_FORMS, minutes_of_dates, minutes_of_numbers
+from metatkgr.data.calendar import NUMBER_FORMS, minutes_of_numbers
 from metatkgr.data.facts import IntArray
 
-__all__ = ["MAX_RAW", "Kind", "Moments", "Precision", "kind_of", "why_not_a_time"]
+__all__ = ["MAX_RAW", "Kind", "Moments", "Precision", "UnitFinder", "kind_of", "why_not_a_time"]
 
 MAX_RAW = 10**15
 """Largest raw time either side of zero: differences and products with it stay within int64."""
@@ -38,12 +38,16 @@ _DATE = re.compile(
     r"(?:[Tt ]([0-9]{2})(?::?([0-9]{2})(?::?([0-9]{2})(?:[.,][0-9]+)?)?)?"  # hour, minute, second
     r" ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?)?)?)?"  # zone
 )
-_DATE_LENGTH, _DATETIME_LENGTH = len("2018-01-31"), len("2018-01-31T23:59:59")
+_DATE_ONLY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATE_AND_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}")
+"""Dates as nearly all files have them, which numpy reads as we do."""
 _DAY = 24 * 60
 _MANY = 1000  # fewer texts than this are read as fast one by one
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _DAYS_IN_400_YEARS = 146_097
 _DAY_FORM = NUMBER_FORMS.index("yyyymmdd")
+_OUR_TIME = -70 * 525_960, 130 * 525_960
+"""Minutes: the years from 1900 to 2100."""
 
 
 class Kind(IntEnum):
@@ -152,43 +156,6 @@ def _read_year(text: str) -> tuple[int, int, Precision]:
     )
 
 
-def _read_same_length(texts: Sequence[str], length: int) -> tuple[npt.NDArray[np.bool_], IntArray]:
-    """Read dates as nearly all files have them: ``2018-01-31`` and ``2018-01-31T23:59:59``.
-
-    An event log may hold a different time in every row. Texts of exactly these two shapes are read
-    as a matrix of characters; whatever is not one of them, or not a date, is left to the others.
-
-    Args:
-        texts: N texts.
-        length: ``_DATE_LENGTH`` or ``_DATETIME_LENGTH``.
-
-    Returns:
-        (N,) whether the text is a date of the shape above, and (N,) its minute since 1970.
-    """
-    # Whatever is not ASCII becomes '?', one byte per character, so the matrix keeps its shape.
-    joined = "".join(texts).encode("ascii", "replace")
-    grid = np.frombuffer(joined, np.uint8).reshape(len(texts), length)
-    valid = np.ones(len(texts), bool)
-    for at, separators in ((4, b"-"), (7, b"-"), (10, b"T "), (13, b":"), (16, b":")):
-        if at < length:
-            valid &= np.isin(grid[:, at], np.frombuffer(separators, np.uint8))
-
-    def number(begin: int, end: int) -> IntArray:
-        value = np.zeros(len(texts), np.int64)
-        for at in range(begin, end):
-            digit = grid[:, at].astype(np.int64) - ord("0")
-            np.logical_and(valid, (digit >= 0) & (digit <= 9), out=valid)
-            value = value * 10 + digit
-        return value
-
-    date = number(0, 4), number(5, 7), number(8, 10)
-    zero = np.zeros(len(texts), np.int64)
-    timed = length == _DATETIME_LENGTH
-    clock = (number(11, 13), number(14, 16), number(17, 19)) if timed else (zero, zero, zero)
-    minute, fine = minutes_of_dates(*date, *clock)
-    return valid & fine, minute
-
-
 def _read(text: str | None) -> tuple[Kind, int, int, int, Precision]:
     """Kind, integer, first and last minute and precision of a cell; the reason it has none."""
     if text is None or text == "" or _OPEN.fullmatch(text):
@@ -247,20 +214,21 @@ class Moments:
         size = len(texts)
         kind, precision = np.zeros(size, np.int8), np.zeros(size, np.int8)
         value, first, last = (np.zeros(size, np.int64) for _ in range(3))
-        others = list(range(size))
-        for length, known, span in (
-            (_DATE_LENGTH, Precision.DAY, _DAY - 1),
-            (_DATETIME_LENGTH, Precision.HOUR, 0),
+        # An event log may hold a different time in every row: one by one they would take long.
+        for shape, known, span in (
+            (_DATE_ONLY, Precision.DAY, _DAY - 1),
+            (_DATE_AND_TIME, Precision.HOUR, 0),
         ):
-            rows = [at for at in others if len(texts[at] or "") == length]
-            if len(rows) < _MANY:
+            usual = [at for at, text in enumerate(texts) if text and shape.fullmatch(text)]
+            if len(usual) < _MANY:
                 continue
-            valid, minute = _read_same_length([texts[at] or "" for at in rows], length)
-            usual = np.asarray(rows)[valid]
+            try:
+                seconds = np.array([texts[at] for at in usual], "datetime64[s]").astype(np.int64)
+            except ValueError:
+                continue  # there is no such day or time among them
             kind[usual], precision[usual] = Kind.DATE, known
-            first[usual], last[usual] = minute[valid], minute[valid] + span
-            others = np.flatnonzero(kind == Kind.BAD).tolist()
-        for at in others:
+            first[usual], last[usual] = seconds // 60, seconds // 60 + span
+        for at in np.flatnonzero(kind == Kind.BAD).tolist():
             try:
                 kind[at], value[at], first[at], last[at], precision[at] = _read(texts[at])
             except _NotATimeError:
@@ -308,3 +276,70 @@ def _minutes_to_raw(minutes: IntArray, unit: str) -> IntArray:
         return (day + 3) // 7  # weeks begin on Mondays; 1970-01-01 was a Thursday
     month = day.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
     return month if unit == "month" else month // 12 + 1970
+
+
+class UnitFinder:
+    """Finds the unit to read times in when nobody chose one.
+
+    Integers (when there are more of them than dates) are steps, unless most of them state a date of
+    our time in a form of ``NUMBER_FORMS``. Points in time take the finest unit that any of them
+    needs. Intervals take the coarsest, the one unit that all their ends state: a single full date
+    among years must not turn years into days.
+    """
+
+    def __init__(self) -> None:
+        self._integers = self._dates = 0
+        self._precisions: set[int] = set()
+        self._hours: set[int] = set()
+        self._forms = np.zeros(len(NUMBER_FORMS), np.int64)
+        self._number_hours: set[int] = set()
+        self._earliest: tuple[int, int] | None = None
+        """Minute and number."""
+
+    def add(self, moments: Moments) -> None:
+        """Take some more times."""
+        dates, integers = moments.kind == Kind.DATE, moments.kind == Kind.INTEGER
+        self._integers += int(np.count_nonzero(integers))
+        self._dates += int(np.count_nonzero(dates))
+        self._precisions.update(np.unique(moments.precision[dates]).tolist())
+        self._hours.update(np.unique(moments.first[dates] // 60 % 24).tolist())
+        values = moments.value[integers]
+        minutes, form = minutes_of_numbers(values)
+        # A few digits less are read as seconds where dates are asked for, but are no sign of them.
+        form[(minutes < _OUR_TIME[0]) | (minutes >= _OUR_TIME[1])] = 0
+        form[(form > 2) & (values < np.where(form == 3, 10**9, 10**12))] = 0
+        self._forms += np.bincount(form, minlength=len(NUMBER_FORMS))
+        self._number_hours.update(np.unique(minutes[form > 0] // 60 % 24).tolist())
+        if form.any():
+            at = int(np.where(form > 0, minutes, _OUR_TIME[1]).argmin())
+            found = int(minutes[at]), int(values[at])
+            self._earliest = min(self._earliest or found, found)
+
+    def unit(self, *, interval: bool) -> str:
+        """The unit to read all of them in."""
+        precisions, hours = self._precisions, self._hours
+        if self._integers > self._dates or not self._dates:
+            if not self._are_dates():
+                return "step"
+            of_numbers = {Precision.DAY} if self._forms[_DAY_FORM] else set()
+            of_numbers |= {Precision.HOUR} if self._forms[_DAY_FORM + 1 :].any() else set()
+            precisions, hours = precisions | of_numbers, hours | self._number_hours
+        precision = min(precisions) if interval else max(precisions)
+        if precision == Precision.HOUR:
+            return "hour" if len(hours) > 1 else "day"
+        return ("year", "month", "day")[precision]
+
+    def notes(self, unit: str) -> tuple[str, ...]:
+        """What to tell of numbers that were taken for dates; nothing where none were."""
+        least = self._earliest
+        numbers = self._integers > self._dates and self._are_dates()
+        if unit == "step" or least is None or not numbers:
+            return ()
+        form = NUMBER_FORMS[1 + int(self._forms[1:].argmax())]
+        return (
+            f"times like {least[1]} are read as {form}, in the unit {unit!r} "
+            "(--time-unit step: as plain numbers)",
+        )
+
+    def _are_dates(self) -> bool:
+        return bool(2 * self._forms[1:].sum() > self._integers)
