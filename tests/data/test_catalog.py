@@ -17,9 +17,8 @@ import pytest
 from local_server import LocalServer
 
 from metatkgr.data import catalog
-from metatkgr.data.catalog import loading, source_formats
+from metatkgr.data.catalog import Fetcher, source_formats
 from metatkgr.data.catalog.datasets import ENTRIES, CatalogEntry, CatalogFile, Recipe, Source
-from metatkgr.data.catalog.fetch import Fetcher
 from metatkgr.errors import DataError, UnknownNameError
 
 GITHUB = "https://raw.githubusercontent.com"
@@ -213,13 +212,13 @@ def test_readable_names_are_unique_and_the_sources_spelling_is_found(
 
 
 def test_names_that_occur_twice_get_their_code_appended() -> None:
-    assert loading._unique(["x", "y", "x"], ["Q1", "Q2", "Q3"]) == ["x (Q1)", "y", "x (Q3)"]
+    assert catalog._unique(["x", "y", "x"], ["Q1", "Q2", "Q3"]) == ["x (Q1)", "y", "x (Q3)"]
 
 
 def test_ids_that_are_not_a_numbering_are_refused() -> None:
     for text in (b"a\t0\nb\t0\n", b"a\t0\nb\t2\n", b"a\tzero\n"):
         with pytest.raises(DataError, match="twice there or out of range"):
-            loading._names_by_id(text, "entity2id.txt")
+            catalog._names_by_id(text, "entity2id.txt")
 
 
 # Where datasets are looked for.
