@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,14 @@ from metatkgr.data.calendar import Calendar
 from metatkgr.data.engine import Engine, Table
 from metatkgr.data.facts import IntArray, Vocabulary
 from metatkgr.data.manifest import KINDS
-from metatkgr.data.readers.bad_rows import FIRST, BadRows, BadRowsError
+from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.readers.checks import CheckedRows, check_rows
 from metatkgr.data.readers.formats import kind_of_file, pieces
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.reading import facts_of_rows, no_facts
+from metatkgr.data.readers.reading import facts_of_rows
 from metatkgr.data.readers.tables import Rows
 from metatkgr.data.readers.times import Moments, UnitFinder
-from metatkgr.data.readers.vocabularies import (
-    by_first_appearance,
-    numbered_up_to,
-    parse_id,
-    vocabularies_beside,
-)
+from metatkgr.data.readers.vocabularies import mostly_ids, numbered_up_to, vocabularies_beside
 from metatkgr.errors import DataError
 
 __all__ = ["RowsOnDisk", "Scan", "scan"]
@@ -71,7 +67,8 @@ def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
     vocabularies = vocabularies_beside(files[0].parent, options.ids)
     ids = options.ids
     if ids is None:
-        ids = None not in vocabularies and _mostly_integers(first)
+        names = (first.columns[role].texts for role in ("subject", "relation", "object"))
+        ids = None not in vocabularies and mostly_ids(chain.from_iterable(names))
     interval = first.layout.interval
     unit, notes = options.unit, first.layout.notes
     if unit == "auto":
@@ -89,12 +86,6 @@ def scan(files: list[Path], options: ReadOptions, rows: int) -> Scan:
                     low, high = span or found
                     span = min(low, found[0]), max(high, found[1])
     return Scan(unit, interval, ids, vocabularies, span, notes)
-
-
-def _mostly_integers(rows: Rows) -> bool:
-    columns = (rows.columns[role] for role in ("subject", "relation", "object"))
-    distinct = {text.strip() for column in columns for text in column.texts if text}
-    return 2 * sum(parse_id(text) is not None for text in distinct) > len(distinct)
 
 
 def _times_of(files: list[Path], options: ReadOptions, rows: int) -> UnitFinder:
@@ -161,18 +152,11 @@ class RowsOnDisk:
                         facts = self._facts_of(checked)
                         arrays = [pa.array(facts[column.name], column.type) for column in schema]
                         stream.write_batch(pa.record_batch(arrays, schema=schema))
-        report = self.report
-        if report.rows_in_file == 0:
-            raise DataError(f"{self.label} holds no rows")
-        if report.rows_read == 0:
-            raise BadRowsError(report, "No row can be read: check the options that say how to.")
-        if report.total and not self.options.skip_bad_rows:
-            hint = "Correct them, or use --skip-bad-rows to go on without them."
-            raise BadRowsError(report, hint)
+        self.report.check(skip=self.options.skip_bad_rows)
         if all_open:
             raise DataError(f"{self.label}: all intervals are open; say which range to fill (clip)")
         if self.facts == 0:
-            raise no_facts(report)
+            raise self.report.no_facts()
         if self.found.ids:
             self._see_ids()
         pa.default_memory_pool().release_unused()  # what comes next has a bound of its own
@@ -187,14 +171,7 @@ class RowsOnDisk:
             ids=self.found.ids,
             vocabularies=self.found.vocabularies,
         )
-        old, new = self.report, checked.report
-        self.report = replace(
-            old,
-            total=old.total + new.total,
-            first=(*old.first, *new.first)[:FIRST],
-            rows_read=old.rows_read + new.rows_read,
-            one_sided=old.one_sided + new.one_sided,
-        )
+        self.report = self.report.plus(checked.report)
         return replace(checked, span=self.found.span)
 
     def _facts_of(self, checked: CheckedRows) -> Table:
@@ -203,29 +180,20 @@ class RowsOnDisk:
         used = row[np.flatnonzero(np.diff(row, prepend=-1))]
         outside = len(checked.first) - len(used)
         self.report = replace(self.report, outside=self.report.outside + outside)
-        subject, relation, other = (checked.names[r] for r in ("subject", "relation", "object"))
         self._first_seen.append((self._seen["entities"], self._seen["relations"]))
         if self.found.ids:
-            ends = max(int(subject.max()), int(other.max()))
-            self._largest["entities"] = max(self._largest["entities"], ends)
-            self._largest["relations"] = max(self._largest["relations"], int(relation.max()))
+            columns = [checked.names[role] for role in ("subject", "relation", "object")]
+            subject, relation, other = (int(column.max()) for column in columns)
+            for kind, largest in zip(KINDS, (max(subject, other), relation), strict=True):
+                self._largest[kind] = max(self._largest[kind], largest)
         else:
-            texts = checked.texts
-            (subject, other), entities = by_first_appearance(
-                [subject, other], texts["subject"], used
-            )
-            (relation,), relations = by_first_appearance([relation], texts["relation"], used)
-            self._see("entities", entities)
-            self._see("relations", relations)
+            columns, *names = checked.by_appearance(used)
+            for kind, vocabulary in zip(KINDS, names, strict=True):
+                self._see(kind, vocabulary)
         if len(when):
             self._note_times(when)
         self.facts += len(when)
-        return {
-            "subject": subject[row],
-            "relation": relation[row],
-            "object": other[row],
-            "time": when,
-        }
+        return dict(zip(_RAW, (*(column[row] for column in columns), when), strict=True))
 
     def _note_times(self, when: IntArray) -> None:
         if self.facts == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,34 @@ class BadRows:
     def rows_in_file(self) -> int:
         """Number of rows there are, good or bad (blank lines and headers are not rows)."""
         return self.rows_read + self.total
+
+    def plus(self, later: BadRows) -> BadRows:
+        """This report of the first rows and another of those behind them, as one."""
+        return replace(
+            self,
+            total=self.total + later.total,
+            first=(*self.first, *later.first)[:FIRST],
+            rows_read=self.rows_read + later.rows_read,
+            one_sided=self.one_sided + later.one_sided,
+        )
+
+    def check(self, *, skip: bool) -> None:
+        """Raise unless one can go on with the rows that could be read.
+
+        Args:
+            skip: go on without the others.
+        """
+        if self.rows_in_file == 0:
+            raise DataError(f"{self.source} holds no rows")
+        if self.rows_read == 0:
+            raise BadRowsError(self, "No row can be read: check the options that say how to.")
+        if self.total and not skip:
+            raise BadRowsError(self, "Correct them, or use --skip-bad-rows to go on without them.")
+
+    def no_facts(self) -> DataError:
+        """What to raise where rows can be read and none of them gives a fact."""
+        why = "are events with one actor only" if self.one_sided else "lie outside the clip range"
+        return DataError(f"{self.source}: all {self.rows_read:,} rows {why}")
 
     def text(self) -> str:
         """The report for a person, one line per bad row."""

@@ -18,7 +18,7 @@ from metatkgr.data.readers.layout import ROLES
 from metatkgr.data.readers.options import Budget
 from metatkgr.data.readers.tables import Coded, Rows
 from metatkgr.data.readers.times import Kind, Moments, UnitFinder, why_not_a_time
-from metatkgr.data.readers.vocabularies import parse_id
+from metatkgr.data.readers.vocabularies import by_first_appearance, mostly_ids, parse_id
 from metatkgr.errors import DataError
 
 __all__ = [
@@ -79,6 +79,18 @@ class CheckedRows:
     unit: str
     ids: bool
     report: BadRows
+
+    def by_appearance(self, used: IntArray) -> tuple[list[IntArray], Vocabulary, Vocabulary]:
+        """Subjects, relations and objects numbered by their first appearance in ``used`` rows.
+
+        Returns:
+            The three (N,) columns, and the names of entities and of relations.
+        """
+        subject, relation, other = (self.names[role] for role in _NAMES)
+        texts = self.texts
+        (subject, other), entities = by_first_appearance([subject, other], texts["subject"], used)
+        (relation,), relations = by_first_appearance([relation], texts["relation"], used)
+        return [subject, relation, other], entities, relations
 
 
 @dataclass(eq=False)
@@ -161,9 +173,10 @@ def check_rows(
         raise DataError(f"{source}: some files have intervals and some do not")
     checker = _gather(parts)
     if ids is None:
-        ids = None not in vocabularies and _mostly_integers(checker)
+        names = (text for role in _NAMES for text in checker.texts[role])
+        ids = None not in vocabularies and mostly_ids(names)
     checker.leave_out_one_sided()
-    names = _check_names(checker, ids, vocabularies)
+    numbers = _check_names(checker, ids, vocabularies)
     moments, notes = Moments.parse(checker.texts["time"]), parts[0].layout.notes
     if unit == "auto":
         finder = UnitFinder()
@@ -183,8 +196,8 @@ def check_rows(
     end = checker.codes["end"][ok] if interval else start
     stated = np.concatenate([start, end])
     return CheckedRows(
-        {role: column[ok] for role, column in names.items()},
-        {role: [] if ids else checker.texts[role] for role in names},
+        {role: column[ok] for role, column in numbers.items()},
+        {role: [] if ids else checker.texts[role] for role in numbers},
         first[start],
         last[end],
         known[start],
@@ -205,11 +218,6 @@ def _gather(parts: Sequence[Rows]) -> _Checker:
     codes = {role: coder[role].code([part.columns[role] for part in parts]) for role in roles}
     texts = {role: coder[role].list() for role in roles}
     return _Checker(parts, codes, texts, np.ones(len(codes["subject"]), bool))
-
-
-def _mostly_integers(checker: _Checker) -> bool:
-    distinct = {text for role in _NAMES for text in checker.texts[role] if text}
-    return 2 * sum(parse_id(text) is not None for text in distinct) > len(distinct)
 
 
 def _check_names(

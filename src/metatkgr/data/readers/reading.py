@@ -18,22 +18,17 @@ from typing import Any
 import numpy as np
 
 from metatkgr.data.facts import Facts, IntArray, Vocabulary
-from metatkgr.data.readers.bad_rows import BadRows, BadRowsError
+from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.readers.checks import CheckedRows, check_rows, expand
 from metatkgr.data.readers.inputs import open_input
 from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.times import Moments, why_not_a_time
-from metatkgr.data.readers.vocabularies import (
-    by_first_appearance,
-    numbered_up_to,
-    vocabularies_beside,
-)
+from metatkgr.data.readers.vocabularies import numbered_up_to, vocabularies_beside
 from metatkgr.errors import DataError, SettingsError
 
 __all__ = [
     "RawFacts",
     "facts_of_rows",
-    "no_facts",
     "read_facts",
     "read_facts_with_report",
     "read_raw_facts",
@@ -129,22 +124,18 @@ def read_raw_facts(
         vocabularies=vocabularies,
     )
     report = checked.report
-    if report.rows_in_file == 0:
-        raise DataError(f"{opened.label} holds no rows")
-    if report.rows_read == 0:
-        raise BadRowsError(report, "No row can be read: check the options that say how to.")
-    if report.total and not options.skip_bad_rows:
-        raise BadRowsError(report, "Correct them, or use --skip-bad-rows to go on without them.")
+    report.check(skip=options.skip_bad_rows)
     row, time = facts_of_rows(checked, options, opened.label)
     used = row[np.flatnonzero(np.diff(row, prepend=-1))]  # rows never decrease
     report = replace(report, outside=report.rows_read - report.one_sided - len(used))
     if len(used) == 0:
-        raise no_facts(report)
-    names, entities, relations = _numbered(checked, vocabularies, used)
+        raise report.no_facts()
+    columns, entities, relations = _numbered(checked, vocabularies, used)
+    subject, relation, other = (column[row] for column in columns)
     return RawFacts(
-        names["subject"][row],
-        names["relation"][row],
-        names["object"][row],
+        subject,
+        relation,
+        other,
         time,
         entities,
         relations,
@@ -152,12 +143,6 @@ def read_raw_facts(
         opened.name,
         report,
     )
-
-
-def no_facts(report: BadRows) -> DataError:
-    """What to raise where rows can be read and none of them gives a fact."""
-    why = "are events with one actor only" if report.one_sided else "lie outside the clip range"
-    return DataError(f"{report.source}: all {report.rows_read:,} rows {why}")
 
 
 def facts_of_rows(
@@ -187,20 +172,14 @@ def facts_of_rows(
 
 def _numbered(
     rows: CheckedRows, vocabularies: tuple[Vocabulary | None, Vocabulary | None], used: IntArray
-) -> tuple[dict[str, IntArray], Vocabulary, Vocabulary]:
+) -> tuple[list[IntArray], Vocabulary, Vocabulary]:
     """Ids of all names of ``rows``, and the vocabularies; names only count where they are used."""
-    subject, relation, object = (rows.names[role] for role in ("subject", "relation", "object"))
+    if not rows.ids:
+        return rows.by_appearance(used)
+    subject, relation, other = columns = [rows.names[r] for r in ("subject", "relation", "object")]
     entities, relations = vocabularies
-    if rows.ids:
-        count = len(subject)
-        largest = max(int(subject.max()), int(object.max()))
-        if entities is None:
-            entities = numbered_up_to(largest, count)
-        if relations is None:
-            relations = numbered_up_to(int(relation.max()), count)
-        return rows.names, entities, relations
-    (subject, object), entities = by_first_appearance(
-        [subject, object], rows.texts["subject"], used
-    )
-    (relation,), relations = by_first_appearance([relation], rows.texts["relation"], used)
-    return {"subject": subject, "relation": relation, "object": object}, entities, relations
+    if entities is None:
+        entities = numbered_up_to(max(int(subject.max()), int(other.max())), len(subject))
+    if relations is None:
+        relations = numbered_up_to(int(relation.max()), len(subject))
+    return columns, entities, relations

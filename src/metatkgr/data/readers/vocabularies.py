@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ __all__ = [
     "MAX_ID",
     "RELATION_FILE",
     "by_first_appearance",
+    "mostly_ids",
     "numbered_up_to",
     "parse_id",
     "read_vocabulary",
@@ -38,6 +39,12 @@ def parse_id(text: str | None) -> int | None:
     if text is None or not _ID.fullmatch(text):
         return None
     return int(text) if len(text) <= 18 else (-1 if text[0] == "-" else 10**18)
+
+
+def mostly_ids(texts: Iterable[str | None]) -> bool:
+    """Whether most distinct names are integers."""
+    distinct = {text.strip() for text in texts if text}
+    return 2 * sum(parse_id(text) is not None for text in distinct) > len(distinct)
 
 
 def numbered_up_to(largest: int, rows: int) -> Vocabulary:
