@@ -19,11 +19,11 @@ from metatkgr.data.calendar import Calendar
 from metatkgr.data.engine import Engine, Table
 from metatkgr.data.facts import IntArray, Vocabulary
 from metatkgr.data.manifest import KINDS
+from metatkgr.data.readers import facts_of_rows
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.readers.checks import CheckedRows, check_rows
 from metatkgr.data.readers.formats import kind_of_file, pieces
 from metatkgr.data.readers.options import ReadOptions
-from metatkgr.data.readers.reading import facts_of_rows
 from metatkgr.data.readers.tables import Rows
 from metatkgr.data.readers.times import Moments, UnitFinder
 from metatkgr.data.readers.vocabularies import mostly_ids, numbered_up_to, vocabularies_beside

@@ -15,7 +15,7 @@ from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.readers.bad_rows import FIRST, shorten
 from metatkgr.data.readers.headers import recognise, recognise_all
-from metatkgr.data.readers.memory import TAKEN, holds_rows, rows_in_memory
+from metatkgr.data.readers.inputs import TAKEN, holds_rows, rows_in_memory
 from metatkgr.data.readers.options import ReadOptions
 from metatkgr.data.readers.tables import cell_text
 from metatkgr.errors import DataError, NearNameError, nearest
