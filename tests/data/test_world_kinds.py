@@ -245,12 +245,9 @@ def test_both_directions_agree_and_nothing_at_or_after_a_query_matters(
     world, step = worlds[name], worlds[name].steps // 2
     settings, count = world.law.settings, len(world.relations)
     usual, elsewhere = streams_of(settings.seed), streams_of(12_345)
-    other = Law(
-        settings,
-        len(world.entities),
-        last_step=world.steps - 1,
-        streams=lambda now: usual(now) if now < step else elsewhere(now),
-    )
+    other = Law(settings, len(world.entities), last_step=world.steps - 1)
+    for state in (other._latest, *other._kept.values()):
+        state.streams = lambda now: usual(now) if now < step else elsewhere(now)
     for relation in range(count):
         forward = everything(world.law, range(step, step + 1), relation)
         inverse = everything(world.law, range(step, step + 1), relation + count)

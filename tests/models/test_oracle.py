@@ -224,12 +224,9 @@ def test_nothing_at_or_after_the_time_of_a_question_matters(world: Facts) -> Non
     settings, count, step = world.law.settings, len(world.entities), 90
     usual = streams_of(settings.seed)
     elsewhere = streams_of(settings.seed + 12345)
-    other = Law(
-        settings,
-        count,
-        last_step=world.steps - 1,
-        streams=lambda now: usual(now) if now < step else elsewhere(now),
-    )
+    other = Law(settings, count, last_step=world.steps - 1)
+    for state in (other._latest, *other._kept.values()):
+        state.streams = lambda now: usual(now) if now < step else elsewhere(now)
     born = world.law.plan.entities_before(step + 1)
     short = Law(settings, born, last_step=step)
     for relation in range(2 * R):

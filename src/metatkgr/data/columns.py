@@ -16,7 +16,6 @@ import stat
 import struct
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
@@ -107,21 +106,16 @@ class ColumnWriter:
 
     def close(self) -> None:
         """End the writing before the block does."""
-        self.__exit__(None, None, None)
+        self.__exit__(None)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         if self._file.closed:
             return
         try:
-            if error is None and self.length != self._done:
+            if kind is None and self.length != self._done:
                 self._file.seek(0)
                 self._file.write(_column_header(self.length, self._dtype))
                 if self._sync:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +74,8 @@ def write_index(engine: Engine, folder: Path, manifest: Manifest, number: int) -
     if max(entities * steps, entities * relations * entities) > _LARGEST_KEY:
         return None
     part = Links(number, manifest.facts, entities, relations, steps)
-    with _IndexWriter(folder, part, engine) as index:
+    with ExitStack() as stack:
+        index = _IndexWriter(folder, part, engine, stack)
         facts = _blocks(folder, manifest, engine.rows)
         for key, relation, target in engine.links(index.links_of(facts)):
             index.add_links(key, relation, target)
@@ -112,11 +112,12 @@ class _IndexWriter:
         folder: where they go.
         part: what they are of.
         engine: says how much is in memory at a time, and where what is not is put meanwhile.
+        stack: ends the writing.
     """
 
-    def __init__(self, folder: Path, part: Links, engine: Engine) -> None:
+    def __init__(self, folder: Path, part: Links, engine: Engine, stack: ExitStack) -> None:
         self.folder, self.part, self.rows, self.work = folder, part, engine.rows, engine.work
-        self._stack = ExitStack()
+        self._stack = stack
         self._columns = {name: self._open(name) for name in INDEX}
         self._times = [
             self._stack.enter_context(ColumnWriter(self.work / name, dtype))
@@ -132,17 +133,6 @@ class _IndexWriter:
     def _open(self, name: str) -> ColumnWriter:
         path = self.folder / self.part.file(name)
         return self._stack.enter_context(ColumnWriter(path, self.part.dtype(name), sync=True))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
 
     def _add(self, name: str, values: Tensor | npt.NDArray[Any], offset: int = 0) -> None:
         values = values.numpy() if isinstance(values, Tensor) else values

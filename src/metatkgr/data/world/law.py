@@ -17,7 +17,7 @@ from metatkgr.data.facts import IntArray, Vocabulary
 from metatkgr.data.tasks import Queries
 from metatkgr.data.world.names import names_of
 from metatkgr.data.world.plan import Plan, WorldSettings
-from metatkgr.data.world.state import FloatArray, State, Streams
+from metatkgr.data.world.state import FloatArray, State
 from metatkgr.data.world.step import Careers
 from metatkgr.data.world.ties import Ties
 from metatkgr.errors import DataError
@@ -25,14 +25,9 @@ from metatkgr.errors import DataError
 __all__ = ["Law", "begin"]
 
 
-def begin(plan: Plan, streams: Streams | None = None) -> State:
-    """The state of a world before its first step.
-
-    Args:
-        plan: of the world.
-        streams: the randomness of each step, where it is not that of the settings.
-    """
-    return Ties(plan, streams) if plan.kind.ties else Careers(plan, streams)
+def begin(plan: Plan) -> State:
+    """The state of a world before its first step."""
+    return Ties(plan) if plan.kind.ties else Careers(plan)
 
 
 class Law:
@@ -45,7 +40,6 @@ class Law:
         relations: the vocabulary of relations, when its order is not that of the kind.
         last_step: the last step with facts. What happens later counts as unknown: queries after
             the step that follows it are answered from the state before that step.
-        streams: the randomness of the steps, where it is not that of the settings (in tests).
     """
 
     def __init__(
@@ -55,7 +49,6 @@ class Law:
         relations: Vocabulary | None = None,
         *,
         last_step: int,
-        streams: Streams | None = None,
     ) -> None:
         self.settings = settings
         self.plan = Plan.of(settings)
@@ -81,7 +74,7 @@ class Law:
         self.type_of[self.column[self.column >= 0]] = types[self.column >= 0]
         self._number = np.full(self.entities, -1)
         self._number[self.column[self.column >= 0]] = np.flatnonzero(self.column >= 0)
-        self._latest = begin(self.plan, streams)
+        self._latest = begin(self.plan)
         self._kept = {0: self._latest.copy()}
 
     def before(self, step: int) -> State:

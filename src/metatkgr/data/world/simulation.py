@@ -24,7 +24,7 @@ from metatkgr.data.world.kinds import CAREERS, KINDS
 from metatkgr.data.world.law import Law, begin
 from metatkgr.data.world.names import names_of
 from metatkgr.data.world.plan import Plan, WorldSettings
-from metatkgr.data.world.state import StepFacts, Streams
+from metatkgr.data.world.state import StepFacts
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.files import atomic_path
 
@@ -39,16 +39,12 @@ __all__ = [
 ]
 
 
-def narrate(settings: WorldSettings, streams: Streams | None = None) -> Iterator[StepFacts]:
+def narrate(settings: WorldSettings) -> Iterator[StepFacts]:
     """The facts of the world step by step, exactly ``settings.facts`` in all.
 
     The last step is cut to what is left: introductions first, then any facts with equal chance.
-
-    Args:
-        settings: of the world.
-        streams: the randomness of each step, where it is not that of the settings.
     """
-    world = begin(Plan.of(settings), streams)
+    world = begin(Plan.of(settings))
     left = settings.facts
     while left > 0:
         facts = world.advance()

@@ -80,9 +80,9 @@ class State(ABC):
     step: int
     """The step that comes next."""
 
-    def __init__(self, plan: Plan, streams: Streams | None = None) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.streams = streams or streams_of(plan.settings.seed)
+        self.streams = streams_of(plan.settings.seed)
         self.step = 0
 
     def copy(self) -> Self:
@@ -148,8 +148,8 @@ class Clubs(State):
     activity: FloatArray
     """(P,) chance to be seen playing at a step."""
 
-    def __init__(self, plan: Plan, streams: Streams | None = None) -> None:
-        super().__init__(plan, streams)
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
         rng = self.streams(-1)
         clubs, sponsors = plan.total(CLUB, 0), plan.total(SPONSOR, 0)
         players = plan.total(PLAYER, 0)

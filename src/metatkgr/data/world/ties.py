@@ -15,7 +15,7 @@ import numpy.typing as npt
 from metatkgr.data.facts import IntArray
 from metatkgr.data.world.choice import Step, choice, choose, count, paths_of
 from metatkgr.data.world.plan import PACE, PACE_SHARE, Plan
-from metatkgr.data.world.state import Debut, FloatArray, State, StepFacts, Streams
+from metatkgr.data.world.state import Debut, FloatArray, State, StepFacts
 
 __all__ = ["CALLERS", "Ties"]
 
@@ -45,8 +45,8 @@ class Ties(State):
     called: list[IntArray]
     """(O,) how many ties were started with each object."""
 
-    def __init__(self, plan: Plan, streams: Streams | None = None) -> None:
-        super().__init__(plan, streams)
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
         kind, rng = plan.kind, self.streams(-1)
         number = {type_.name: at for at, type_ in enumerate(kind.types)}
         self.ends = [(number[tie.subject], number[tie.object]) for tie in kind.ties]
