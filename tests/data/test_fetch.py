@@ -36,7 +36,7 @@ def parts_in(folder: Path) -> list[str]:
 def test_a_file_arrives_complete_and_leaves_nothing_beside_it(
     server: LocalServer, tmp_path: Path
 ) -> None:
-    target = get(server, tmp_path / "deep" / "file", sha256=SUM, size=len(CONTENT))
+    target = get(server, tmp_path / "deep" / "file", sha256=SUM)
     assert target.read_bytes() == CONTENT
     assert parts_in(target.parent) == ["file"]
 
@@ -166,11 +166,6 @@ def test_a_wrong_checksum_names_both_sums_and_keeps_nothing(
     assert "0" * 64 in str(caught.value)
     assert SUM in str(caught.value)
     assert parts_in(tmp_path) == []
-
-
-def test_a_wrong_size_is_an_error(server: LocalServer, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="should have 7 bytes, but 512,000 arrived"):
-        get(server, tmp_path / "file", size=7)
 
 
 def test_too_large_a_file_is_refused_before_it_fills_the_disk(

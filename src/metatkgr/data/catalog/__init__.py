@@ -230,8 +230,6 @@ class Fetcher:
     cache: Path
     """The folder that gets one folder per dataset."""
     progress: Progress | None = None
-    timeout: float = 30
-    retries: int = 3
     backoff: float = 1.0
     allow_loopback: bool = False
     """Accept plain http from this very machine (for tests)."""
@@ -303,8 +301,6 @@ class Fetcher:
                     path,
                     sha256=source.sha256,
                     progress=self.progress,
-                    timeout=self.timeout,
-                    retries=self.retries,
                     backoff=self.backoff,
                     allow_loopback=self.allow_loopback,
                 )

@@ -66,7 +66,6 @@ def download(
     url: str,
     target: Path,
     *,
-    size: int | None = None,
     sha256: str | None = None,
     progress: Progress | None = None,
     timeout: float = 30,
@@ -80,7 +79,6 @@ def download(
     Args:
         url: an https address.
         target: the file to write; its folder is created.
-        size: the expected number of bytes.
         sha256: the expected checksum, in hexadecimal.
         progress: called with every piece that arrives.
         timeout: seconds without a sign of the server before an attempt is given up.
@@ -111,7 +109,7 @@ def download(
             time.sleep(min(pause, _LONGEST_PAUSE))
             attempt += 1
     try:
-        _check_content(part.path, url, size, sha256)
+        _check_content(part.path, url, sha256)
     except DownloadError:
         # Resuming on top of wrong bytes could never end well: the next attempt starts afresh.
         part.discard()
@@ -294,10 +292,7 @@ def _version_name(headers: Message) -> str:
     return str(tag if tag.startswith('"') else headers.get("Last-Modified", ""))
 
 
-def _check_content(path: Path, url: str, size: int | None, sha256: str | None) -> None:
-    actual_size = path.stat().st_size
-    if size is not None and actual_size != size:
-        raise DownloadError(f"{url} should have {size:,} bytes, but {actual_size:,} arrived")
+def _check_content(path: Path, url: str, sha256: str | None) -> None:
     if sha256 is not None:
         with path.open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()
