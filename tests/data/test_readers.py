@@ -680,12 +680,12 @@ def test_what_unpacks_to_more_than_its_budget_is_refused_before_it_does(tmp_path
 def test_one_long_cell_of_parquet_has_the_same_budget(tmp_path: Path) -> None:
     path = tmp_path / "facts.parquet"
     for column in "so":
-        table = pa.table({"s": ["a"], "r": ["b"], "o": ["c"], "t": [1], column: ["x" * 10**8]})
+        table = pa.table({"s": ["a"], "r": ["b"], "o": ["c"], "t": [1], column: ["x" * 10**7]})
         parquet.write_table(table, path, compression="zstd")
         before = pa.total_allocated_bytes()
         with pytest.raises(DataError, match="its first rows would take more than"):
-            read_facts(path, most_bytes=10**7)
-        assert pa.total_allocated_bytes() - before < 10**8
+            read_facts(path, most_bytes=10**6)
+        assert pa.total_allocated_bytes() - before < 10**7
 
 
 def test_a_line_of_json_is_not_read_at_any_length(tmp_path: Path) -> None:
