@@ -19,6 +19,7 @@ from metatkgr.files import check_file
 
 __all__ = ["ENTRIES", "CatalogEntry", "CatalogFile", "Published", "Recipe", "Source"]
 
+_FIVE = ("train.tsv.gz", "valid.tsv.gz", "test.tsv.gz", "entity2id.txt", "relation2id.txt")
 _GITHUB = "https://raw.githubusercontent.com"
 _REPLACE = "delete it and fetch the dataset again (`metatkgr data fetch NAME`)"
 
@@ -124,54 +125,56 @@ def _github(repository: str, commit: str, path: str) -> tuple[str, ...]:
     return tuple(f"{_GITHUB}/{repository}/{ref}/{path}" for ref in (commit, "HEAD"))
 
 
-def _renet_rows(
-    commit: str, dataset: str, split: str, size: int, sha256: str, *others: Recipe
-) -> CatalogFile:
-    """Rows of RE-Net's copy; ``others`` are tried where that has no such file."""
-    urls = _github("INK-USC/RE-Net", commit, f"data/{dataset}/{split}.txt")
-    recipe = Recipe((Source(f"{split}.txt", urls),), formats.quadruples)
-    return CatalogFile(f"{split}.tsv.gz", size, sha256, (recipe, *others))
+def _files(
+    dataset: str,
+    rows: tuple[str, str],
+    names: tuple[str, str],
+    sums: Sequence[tuple[int, str]],
+    *others: Recipe,
+) -> tuple[CatalogFile, ...]:
+    """The five files that every dataset has.
 
-
-def _renet_names(commit: str, dataset: str, kind: str, size: int, sha256: str) -> CatalogFile:
-    name = f"{kind}2id.txt"
-    urls = _github("INK-USC/RE-Net", commit, f"data/{dataset}/{name}")
-    return CatalogFile(name, size, sha256, (Recipe((Source(name, urls, sha256),)),))
+    Args:
+        dataset: its folder in the repositories.
+        rows, names: repository and commit of the rows and of the vocabularies.
+        sums: size and checksum of the content of each, in the order of ``_FIVE``.
+        others: ways to make the first that are tried where there is no such file.
+    """
+    made: list[CatalogFile] = []
+    for name, (size, sha256) in zip(_FIVE, sums, strict=True):
+        published = name.replace(".tsv.gz", ".txt")
+        path = f"data/{dataset}/{published}"
+        if published == name:
+            recipe = Recipe((Source(published, _github(*names, path), sha256),))
+        else:
+            recipe = Recipe((Source(published, _github(*rows, path)),), formats.quadruples)
+        made.append(CatalogFile(name, size, sha256, (recipe, *(() if made else others))))
+    return tuple(made)
 
 
 # The commits of RE-Net at which the files below have the content that is checked for.
-_ROWS = "6ea8383af38d8afdcfe6e928bcae72841af72672"
-_NAMES = "9264ba7c204c8e869cde1c51511f613434f5a353"
-_ICEWS_ROWS = "c497e16b93cceec14c222f81d0dff75aa4169beb"
-_ICEWS_NAMES = "3b270d8eede1fb747f732c654a1e7c01104684af"
+_ROWS = ("INK-USC/RE-Net", "6ea8383af38d8afdcfe6e928bcae72841af72672")
+_NAMES = ("INK-USC/RE-Net", "9264ba7c204c8e869cde1c51511f613434f5a353")
+_ICEWS_ROWS = ("INK-USC/RE-Net", "c497e16b93cceec14c222f81d0dff75aa4169beb")
+_ICEWS_NAMES = ("INK-USC/RE-Net", "3b270d8eede1fb747f732c654a1e7c01104684af")
 # Other homes.
 _ATISE = "a35b57084b535d37342b29ac80e1246aee308ae3"
 _TKGS = "fe10f1930b3b1cbfbdb3c25342da917c679499a6"
 _TILP = "6dda6a00e79324d4fb1112957f55d6fcff0532b9"
 _LITERALLY = "52da319aa07bfced7a62d7ad9c26a89f50edf3bc"
 
-_YAGO_FILES = (
-    _renet_rows(
-        _ROWS, "YAGO", "train", 2_519_966,
-        "5c2c8a864def1ae9aadafe195bb9fdf88521da46d95a987dd49194bb27b66d71",
+_YAGO_FILES = _files(
+    "YAGO",
+    _ROWS,
+    _NAMES,
+    (
+        (2_519_966, "5c2c8a864def1ae9aadafe195bb9fdf88521da46d95a987dd49194bb27b66d71"),
+        (308_991, "92918895603a637d6ed0a9456648f4c2209f5af545bd3453c1ffe4791b7bfea7"),
+        (316_907, "65e3581bf30a34bca40d64befadd7a0a484d52b6c112160ef2368f251b1343fc"),
+        (494_943, "3a5482d19f80b3936ca735ea105db799f5c500b170c57f7a59f0ea2650231789"),
+        (140, "83e460205fa11720980c814aa99d70b4ec42ff9571f7ce9915390e262fc8dc34"),
     ),
-    _renet_rows(
-        _ROWS, "YAGO", "valid", 308_991,
-        "92918895603a637d6ed0a9456648f4c2209f5af545bd3453c1ffe4791b7bfea7",
-    ),
-    _renet_rows(
-        _ROWS, "YAGO", "test", 316_907,
-        "65e3581bf30a34bca40d64befadd7a0a484d52b6c112160ef2368f251b1343fc",
-    ),
-    _renet_names(
-        _NAMES, "YAGO", "entity", 494_943,
-        "3a5482d19f80b3936ca735ea105db799f5c500b170c57f7a59f0ea2650231789",
-    ),
-    _renet_names(
-        _NAMES, "YAGO", "relation", 140,
-        "83e460205fa11720980c814aa99d70b4ec42ff9571f7ce9915390e262fc8dc34",
-    ),
-)  # fmt: skip
+)
 
 _WIKIDATA12K = Recipe(
     tuple(
@@ -183,10 +186,6 @@ _WIKIDATA12K = Recipe(
     ),
     formats.wiki_training_rows,
 )
-_WIKI_ENTITIES = _renet_names(
-    _NAMES, "WIKI", "entity", 166_023,
-    "307628d198b9369b650d46bb88980b38ed0957a9e8148227c94907f9b2804f01",
-)  # fmt: skip
 _RELATION_LABELS = Source(
     "relation_labels.txt",
     _github("xiongsiheng/TILP", _TILP, "data/WIKIDATA12k/relation2id.txt"),
@@ -195,25 +194,21 @@ _ENTITY_LABELS = Source(
     "entity_labels.txt",
     _github("GenetAsefa/LiterallyWikidata", _LITERALLY, "Datasets/Entities/entity_labels_en.txt"),
 )
+_WIKI_FIVE = _files(
+    "WIKI",
+    _ROWS,
+    _NAMES,
+    (
+        (8_178_014, "5e36f75249d12d35cfbcdf1cf28ba7a01ed2fdba9eebda2509f5df382285bebd"),
+        (1_121_507, "95f47263e8f129ebe160404b636ea2870079e50d444513dc59a6518efe57950e"),
+        (1_050_220, "478d3323e70cb2f4d3f3049a2ed4cb87a0bb899e00960ded4e08aff1028f0090"),
+        (166_023, "307628d198b9369b650d46bb88980b38ed0957a9e8148227c94907f9b2804f01"),
+        (178, "50e6d3c632dde882c8a84aece1eda1f640f4a79a184033eb0941c10dad90e517"),
+    ),
+    _WIKIDATA12K,
+)
 _WIKI_FILES = (
-    _renet_rows(
-        _ROWS, "WIKI", "train", 8_178_014,
-        "5e36f75249d12d35cfbcdf1cf28ba7a01ed2fdba9eebda2509f5df382285bebd",
-        _WIKIDATA12K,
-    ),
-    _renet_rows(
-        _ROWS, "WIKI", "valid", 1_121_507,
-        "95f47263e8f129ebe160404b636ea2870079e50d444513dc59a6518efe57950e",
-    ),
-    _renet_rows(
-        _ROWS, "WIKI", "test", 1_050_220,
-        "478d3323e70cb2f4d3f3049a2ed4cb87a0bb899e00960ded4e08aff1028f0090",
-    ),
-    _WIKI_ENTITIES,
-    _renet_names(
-        _NAMES, "WIKI", "relation", 178,
-        "50e6d3c632dde882c8a84aece1eda1f640f4a79a184033eb0941c10dad90e517",
-    ),
+    *_WIKI_FIVE,
     CatalogFile(
         "relation_labels.tsv", 624,
         "056f2dfc2779bba06b73728253e93e3c1f14f32b1d03c2e70ff54cc3f54c28b3",
@@ -225,7 +220,7 @@ _WIKI_FILES = (
         "63f51d59724e331f59d8efa5bf3ac3140ecaa0a0ba1684e520f64cf7d4a672d4",
         (
             Recipe(
-                (_WIKI_ENTITIES.recipes[0].sources[0], _ENTITY_LABELS), formats.entity_labels
+                (_WIKI_FIVE[3].recipes[0].sources[0], _ENTITY_LABELS), formats.entity_labels
             ),
         ),
         optional=True,
@@ -233,65 +228,34 @@ _WIKI_FILES = (
 )  # fmt: skip
 
 _ICEWS_ARCHIVE = Source("ICEWS18.zip", _github("mqygit/TKGs", _TKGS, "ICEWS18.zip"))
-_ICEWS_FILES = (
-    _renet_rows(
-        _ICEWS_ROWS, "ICEWS18", "train", 5_902_515,
-        "ea576e4f25cc5a5e63360772c2b081cf218d9435f9ee06ff1b81d75e045f7c9c",
-        Recipe((_ICEWS_ARCHIVE,), formats.zipped_quadruples),
+_ICEWS_FILES = _files(
+    "ICEWS18",
+    _ICEWS_ROWS,
+    _ICEWS_NAMES,
+    (
+        (5_902_515, "ea576e4f25cc5a5e63360772c2b081cf218d9435f9ee06ff1b81d75e045f7c9c"),
+        (735_883, "75ce1c828fe7f8b48554c150ebb1c3fea439cb47b1a1fdd1948bc09cd8bd371f"),
+        (799_858, "f202f8e6023d66f07943ba8c0f5a0ff56d8a3e02b486fc9352db7e6c436ac7d4"),
+        (674_797, "7d247def04f9e0a70b986da665fce498ef2057779842dd83af1df3df5c5e6d74"),
+        (8_772, "6099be14a4bb517019146818704858af040843df4caa77b816552223330dcb49"),
     ),
-    _renet_rows(
-        _ICEWS_ROWS, "ICEWS18", "valid", 735_883,
-        "75ce1c828fe7f8b48554c150ebb1c3fea439cb47b1a1fdd1948bc09cd8bd371f",
-    ),
-    _renet_rows(
-        _ICEWS_ROWS, "ICEWS18", "test", 799_858,
-        "f202f8e6023d66f07943ba8c0f5a0ff56d8a3e02b486fc9352db7e6c436ac7d4",
-    ),
-    _renet_names(
-        _ICEWS_NAMES, "ICEWS18", "entity", 674_797,
-        "7d247def04f9e0a70b986da665fce498ef2057779842dd83af1df3df5c5e6d74",
-    ),
-    _renet_names(
-        _ICEWS_NAMES, "ICEWS18", "relation", 8_772,
-        "6099be14a4bb517019146818704858af040843df4caa77b816552223330dcb49",
-    ),
-)  # fmt: skip
+    Recipe((_ICEWS_ARCHIVE,), formats.zipped_quadruples),
+)
 
-_NEC = "7ccd9328b100c0c10a119a4897aa60602945c8d6"
-
-
-def _nec(name: str, size: int, sha256: str) -> CatalogFile:
-    """Rows or names of ICEWS14 with the split by time that later work uses."""
-    file = name.replace(".tsv.gz", ".txt")
-    path = f"data/ICEWS14/{file}"
-    urls = _github("nec-research/TKG-Forecasting-Evaluation", _NEC, path)
-    if file == name:
-        return CatalogFile(name, size, sha256, (Recipe((Source(file, urls, sha256),)),))
-    return CatalogFile(name, size, sha256, (Recipe((Source(file, urls),), formats.quadruples),))
-
-
-_ICEWS14_FILES = (
-    _nec(
-        "train.tsv.gz", 1_061_168,
-        "622ea7f1356660577d60079b74d7f97f3598857ce4a2f388d9870954c8d98507",
+# ICEWS14 with the split by time that later work uses.
+_NEC = ("nec-research/TKG-Forecasting-Evaluation", "7ccd9328b100c0c10a119a4897aa60602945c8d6")
+_ICEWS14_FILES = _files(
+    "ICEWS14",
+    _NEC,
+    _NEC,
+    (
+        (1_061_168, "622ea7f1356660577d60079b74d7f97f3598857ce4a2f388d9870954c8d98507"),
+        (121_369, "c9f226d63284613c1b23ad6f0678afcf0c69b463ebc583fe7f902a33dad13971"),
+        (105_805, "7679bb9c853e284b95c60a8622f9c8ad5691cf541b1d22f13d3365318f4bff29"),
+        (198_027, "0251b09f1c2e56cdc5506f9d7f83e7a88d5d54c3df25609ae8ce4edb7fb3e573"),
+        (7_626, "32fcce0906d05205824f03e980981436a71a85feba72a817f5291e4afda9d04e"),
     ),
-    _nec(
-        "valid.tsv.gz", 121_369,
-        "c9f226d63284613c1b23ad6f0678afcf0c69b463ebc583fe7f902a33dad13971",
-    ),
-    _nec(
-        "test.tsv.gz", 105_805,
-        "7679bb9c853e284b95c60a8622f9c8ad5691cf541b1d22f13d3365318f4bff29",
-    ),
-    _nec(
-        "entity2id.txt", 198_027,
-        "0251b09f1c2e56cdc5506f9d7f83e7a88d5d54c3df25609ae8ce4edb7fb3e573",
-    ),
-    _nec(
-        "relation2id.txt", 7_626,
-        "32fcce0906d05205824f03e980981436a71a85feba72a817f5291e4afda9d04e",
-    ),
-)  # fmt: skip
+)
 
 _DATASETS = (
     CatalogEntry(
