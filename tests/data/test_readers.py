@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from metatkgr.data.facts import Facts
+from metatkgr.data.facts import Facts, first_of_each
 from metatkgr.data.folder import FactFolder
 from metatkgr.data.frames import to_arrow
 from metatkgr.data.ingest import ingest
@@ -724,3 +724,11 @@ def test_long_equal_texts_of_parquet_are_held_once(tmp_path: Path, schema: bool)
 def test_a_budget_is_a_number_of_bytes(most: int) -> None:
     with pytest.raises(SettingsError, match="most_bytes"):
         ReadOptions(most_bytes=most)
+
+
+@pytest.mark.parametrize("size", [3, 2**31 - 2])
+def test_repeated_rows_are_found_also_where_ids_do_not_fit_into_one_number(size: int) -> None:
+    drawn = np.random.default_rng(0).integers(0, 3, (500, 4))
+    first = {row: at for at, row in reversed(list(enumerate(map(tuple, drawn.tolist()))))}
+    columns = [(drawn[:, at] * (size // 3), size) for at in range(4)]
+    assert first_of_each(columns).tolist() == sorted(first.values())

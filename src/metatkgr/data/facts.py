@@ -99,35 +99,28 @@ class Vocabulary(Sequence[str]):
         return self.labels.get(int(number), self.names[int(number)])
 
 
-def _pack(columns: Sequence[tuple[IntArray, int]]) -> IntArray | None:
-    """One int64 key per row from (column, size) pairs, or None when the key could overflow."""
-    room = 1
-    for _, size in columns:
-        room *= max(size, 1)
-    if room >= 2**63:
-        return None
-    key: IntArray = np.zeros(len(columns[0][0]), np.int64)
-    for column, size in columns:
-        key = key * size + column
-    return key
-
-
 def first_of_each(columns: Sequence[tuple[IntArray, int]]) -> IntArray:
-    """Ascending positions of the first occurrence of each distinct row."""
-    key = _pack(columns)
-    if key is not None:
-        order = np.argsort(key, kind="stable")
-        ordered = key[order]
-        new = np.ones(len(key), bool)
-        new[1:] = ordered[1:] != ordered[:-1]
-    else:
-        order = np.lexsort([column for column, _ in reversed(columns)])
-        new = np.zeros(len(order), bool)
-        new[:1] = True
-        for column, _ in columns:
-            ordered = column[order]
-            new[1:] |= ordered[1:] != ordered[:-1]
-    return np.sort(order[new]).astype(np.int64)
+    """Ascending positions of the first occurrence of each distinct row.
+
+    Args:
+        columns: (N,) values from 0, and what all of them are less than.
+    """
+    key, room = np.zeros(len(columns[0][0]), np.int64), 1
+    for column, size in columns:
+        if room * size >= 2**63:
+            # There are no more different keys than rows: numbered anew, they leave room.
+            key, room = np.unique(key, return_inverse=True)[1], len(key)
+        key, room = key * size + column, room * size
+    return np.sort(np.unique(key, return_index=True)[1])
+
+
+def check_steps(steps: int) -> None:
+    """Raise a DataError where a graph spans more steps than can be told apart."""
+    if steps > _MOST:
+        raise DataError(
+            f"the facts span {steps:,} time steps, and {_MOST:,} can be told apart: choose a "
+            "coarser time unit"
+        )
 
 
 def _narrowed(name: str, column: npt.NDArray[Any]) -> Column:
@@ -233,11 +226,7 @@ class Facts:
         origin = int(raw[0])
         stride = max(int(np.gcd.reduce(raw - origin)), 1)
         step = (raw - origin) // stride
-        if int(step[-1]) >= _MOST:
-            raise DataError(
-                f"the facts span {int(step[-1]) + 1:,} time steps, and {_MOST:,} can be told "
-                "apart: choose a coarser time unit"
-            )
+        check_steps(int(step[-1]) + 1)
         keep = first_of_each(
             [(step, int(step[-1]) + 1), (r, len(relations)), (s, len(entities)), (o, len(entities))]
         )

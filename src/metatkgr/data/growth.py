@@ -14,19 +14,16 @@ import numpy as np
 from metatkgr.data.calendar import Calendar
 from metatkgr.data.columns import Column, ColumnWriter
 from metatkgr.data.engine import Engine, Table
-from metatkgr.data.facts import IntArray
+from metatkgr.data.facts import IntArray, check_steps
 from metatkgr.data.folder import FactFolder, StoredVocabulary
 from metatkgr.data.index_writer import write_index
 from metatkgr.data.manifest import COLUMNS, KINDS, Manifest, Names, Part, numbered
 from metatkgr.data.rows_on_disk import RowsOnDisk
-from metatkgr.errors import DataError
 
 __all__ = ["Growth", "write_order"]
 
 _MUCH = 8
 """What covers all but one in so many of the facts or names is left as it is."""
-_MOST_STEPS = 2**31 - 2
-"""What a column of 32 bits can tell apart."""
 
 
 class Growth:
@@ -57,11 +54,7 @@ class Growth:
         self.last = old.origin + (before.steps - 1) * old.stride
         latest = max(self.last, reading.latest)
         self.steps = (latest - self.calendar.origin) // self.calendar.stride + 1
-        if self.steps > _MOST_STEPS:
-            raise DataError(
-                f"the facts span {self.steps:,} time steps, and {_MOST_STEPS:,} can be told "
-                "apart: choose a coarser time unit"
-            )
+        check_steps(self.steps)
 
     def write(self) -> tuple[Manifest, bool]:
         """Write everything, the manifest last.
