@@ -142,7 +142,7 @@ class Slots:
             self._kept |= zip((keys[number] for number in missing), parts, strict=True)
         made = [self._kept[key] for key in keys]
         if len(made) == 1:
-            return torch.zeros_like(relation).expand(len(made[0][0])), *made[0]
+            return relation.new_zeros(len(made[0][0])), *made[0]
         sizes = [len(part[0]) for part in made]
         row = torch.repeat_interleave(torch.tensor(sizes, device=relation.device))
         return row, *(torch.cat(column) for column in zip(*made, strict=True))
