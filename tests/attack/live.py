@@ -277,6 +277,8 @@ def fuzzed(target: Target, examples: int, seed: int) -> Seen:
         command = [sys.executable, "-c", _PROGRAM, "run", f"{service.url}/openapi.json"]
         command += [f"--max-examples={examples}", f"--seed={seed}", "--no-color", "--checks=all"]
         command += ["--phases=examples,coverage,fuzzing,stateful"]
+        # The service's own limit is 90 s; how long answers take is another attack's matter.
+        command += ["--request-timeout=95", "--max-response-time=95"]
         command += ["--header", f"Authorization: Bearer {token}"]
         done = subprocess.run(
             command, cwd=target.folder, capture_output=True, text=True, check=False

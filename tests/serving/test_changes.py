@@ -87,7 +87,7 @@ def test_a_correction_puts_a_fact_in_the_place_of_another(client: TestClient, wo
     assert client.post("/facts", json=right).json()["accepted"] == 1
     facts = client.get("/facts", params={"entity": NEW}).json()["facts"]
     assert facts == [[right[key] for key in ("subject", "relation", "object", "time")]]
-    assert client.post("/facts", json=right | {"replaces": 999}).status_code == 404
+    assert client.post("/facts", json=right | {"replaces": 999.0}).status_code == 404
 
 
 def test_a_name_with_a_slip_is_asked_back(client: TestClient, world: Facts) -> None:

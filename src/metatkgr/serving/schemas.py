@@ -129,8 +129,8 @@ class TellIn(_In):
 class OneFactIn(FactIn, TellIn):
     """A fact, and who says so."""
 
-    replaces: int | None = Field(
-        None, ge=1, le=10**12, description="Number of the fact in whose place this one comes."
+    replaces: Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)] | None = Field(
+        None, description="Number of the fact in whose place this one comes."
     )
 
 
