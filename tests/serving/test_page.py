@@ -101,6 +101,23 @@ def test_by_keyboard_from_a_name_to_the_reasons(open_page: Open, world: Facts) -
     assert page.locator("#evidence li").count() >= 1
 
 
+def test_a_name_in_the_picture_shows_more_of_its_facts(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
+    page.wait_for_selector("#evidence-graph .expands")
+    nodes = page.locator("#evidence-graph rect.node")
+    before = nodes.count()
+    first = page.locator("#evidence-graph .expands:not(:has(rect.entity))").first
+    label = first.get_attribute("aria-label")
+    first.press("Enter")
+    nodes.nth(before).wait_for()
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == label
+    # Another forecast begins with its own reasons.
+    page.click("#forecasts button >> nth=0")
+    nodes.nth(before).wait_for(state="detached")
+    assert nodes.count() == before
+    assert fits(page)
+
+
 def test_a_question_with_relation_side_and_date(open_page: Open, world: Facts) -> None:
     page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
     page.select_option("#relation", world.relations[0])

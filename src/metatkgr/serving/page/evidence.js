@@ -25,7 +25,7 @@ function linksOf(reasons) {
 }
 
 /** Names that stand in the same links to the same others become one: "Mivon Yaronhart + 2". */
-function gather(links, entity, answer) {
+function gather(links, entity, answer, most) {
   const roles = new Map();
   const role = (name, words) => {
     if (name !== entity && name !== answer) roles.set(name, [...(roles.get(name) ?? []), words]);
@@ -60,7 +60,7 @@ function gather(links, entity, answer) {
     one.weight = Math.max(one.weight, link.weight);
     merged.set(key, one);
   }
-  return [...merged.values()].sort((x, y) => y.weight - x.weight).slice(0, MOST_LINKS);
+  return [...merged.values()].sort((x, y) => y.weight - x.weight).slice(0, most);
 }
 
 /** How often: "135×"; where the words tell of more than is drawn, "20 of 135×". */
@@ -130,9 +130,13 @@ function wordsOf(line, upright, most) {
   });
 }
 
-/** A picture of the reasons; `asked` is the forecast fact itself, drawn dashed. */
-export function evidenceGraph(reasons, entity, answer, asked, width) {
-  const links = gather(linksOf(reasons), entity, answer);
+/**
+ * A picture of the reasons; `asked` is the forecast fact itself, drawn dashed. Who presses a name
+ * has `expand` called with it: facts of kind "near" are drawn beside the reasons.
+ */
+export function evidenceGraph(reasons, entity, answer, asked, width, expand) {
+  const near = reasons.filter(({ kind }) => kind === "near").flatMap(({ facts }) => facts).length;
+  const links = gather(linksOf(reasons), entity, answer, MOST_LINKS + near);
   const columns = columnsOf(links, entity, answer);
   const order = new Map(columns.flat().map((name, place) => [name, place]));
   const lines = bundle(links, { ...asked, times: [asked.time], count: 1 }).filter(
@@ -152,12 +156,14 @@ export function evidenceGraph(reasons, entity, answer, asked, width) {
   const room = Math.min(168, upright ? width / 2 - 40 : spare);
   const { places, routes, top, bottom } = arrange(columns, lines, width, room, upright);
   const picture = draw("svg", {
-    viewBox: `0 ${top} ${width} ${bottom - top}`, role: "img",
+    viewBox: `0 ${top} ${width} ${bottom - top}`, role: "group",
     "aria-label": `${links.length} facts that link ${shorten(entity, 60)} and ${shorten(answer, 60)}`,
   });
   picture.append(draw("defs", {}, arrow("arrow", "arrow"), arrow("asked-arrow", "asked-arrow")));
   routes.forEach(({ path }, n) => picture.append(edge(lines[n], path)));
-  for (const [name, place] of places) picture.append(node(name, place, room, entity, answer));
+  for (const [name, place] of places) {
+    picture.append(node(name, place, room, entity, answer, expand));
+  }
   // Words last, so that no line runs through them.
   routes.forEach(({ at }, n) => picture.append(label(lines[n], at)));
   return picture;
@@ -183,9 +189,19 @@ function arrow(id, kind) {
   }, draw("path", { d: "M0 0 8 4 0 8z", class: kind }));
 }
 
-function node(name, { x, y }, room, entity, answer) {
+function node(name, { x, y }, room, entity, answer, expand) {
   const kind = name === entity ? "node entity" : name === answer ? "node answer" : "node";
-  return draw("g", {},
+  // Several as one have no facts in common to show.
+  const how = / \+ \d+$/.test(name) ? {} : {
+    class: "expands", role: "button", tabindex: "0", "aria-label": `More facts of ${name}`,
+    onclick: () => expand(name),
+    onkeydown: (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      expand(name);
+    },
+  };
+  return draw("g", how,
     draw("title", {}, name),
     draw("rect", { x: x - room / 2, y: y - 19, width: room, height: 38, rx: 12, class: kind }),
     draw("text", {

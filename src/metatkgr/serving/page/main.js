@@ -9,6 +9,7 @@ import { showQuality } from "./quality.js";
 import { factItem, timelineChart } from "./timeline.js";
 
 const FEW_FACTS = 12;
+const NEAR_FACTS = 6;
 const DATE_INPUTS = { day: "date", week: "date", hour: "text", month: "month" };
 const state = { graph: null, entity: null, label: "", forecasts: [], turn: 0, whatIf: [] };
 
@@ -235,14 +236,11 @@ function choose(i, move) {
   const item = state.forecasts[i];
   [...$("forecasts").querySelectorAll("button")].forEach((button, n) =>
     button.setAttribute("aria-pressed", n === i));
-  const [subject, relation, object] = ends(item);
+  state.near = [];
   $("evidence-title").replaceChildren("Why ", nameLink(item.entity, item.label), "?");
   show($("evidence-card"));
   const reasons = item.reasons;
-  const width = Math.max(280, Math.floor($("evidence-card").clientWidth - 36));
-  const asked = { subject, relation, object, time: item.at };
-  $("evidence-graph").replaceChildren(...(reasons.some((reason) => reason.facts.length)
-    ? [evidenceGraph(reasons, state.label, item.label, asked, width)] : []));
+  drawWhy(item);
   $("evidence").replaceChildren(...(reasons.length ? reasons.map(reasonItem)
     : [make("li", {}, "This model gives no reasons for it.")]));
   if (move) {
@@ -250,6 +248,27 @@ function choose(i, move) {
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     $("evidence-card").scrollIntoView({ behavior: still ? "auto" : "smooth", block: "nearest" });
   }
+}
+
+/** The picture of a forecast's reasons, and of what was asked for beside them. */
+function drawWhy(item) {
+  const [subject, relation, object] = ends(item);
+  const width = Math.max(280, Math.floor($("evidence-card").clientWidth - 36));
+  const asked = { subject, relation, object, time: item.at };
+  const shown = [...item.reasons, ...state.near];
+  const expand = guard((name) => showNear(item, name));
+  $("evidence-graph").replaceChildren(...(shown.some((reason) => reason.facts.length)
+    ? [evidenceGraph(shown, state.label, item.label, asked, width, expand)] : []));
+}
+
+/** Draw the latest facts of a name in the picture too. */
+async function showNear(item, name) {
+  const { facts } = await get("/facts", { entity: name, limit: NEAR_FACTS });
+  state.near.push({ kind: "near", weight: 0, count: facts.length, facts });
+  drawWhy(item);
+  const label = `More facts of ${name}`;
+  [...$("evidence-graph").querySelectorAll(".expands")]
+    .find((node) => node.getAttribute("aria-label") === label)?.focus({ preventScroll: true });
 }
 
 function reasonItem(reason) {
