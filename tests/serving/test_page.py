@@ -47,7 +47,7 @@ def open_page(chromium: Any, url: str) -> Iterator[Open]:
 
     def go(path: str = "/", address: str = url, **how: Any) -> Any:
         context = chromium.new_context(reduced_motion="reduce", **how)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))

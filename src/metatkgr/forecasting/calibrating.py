@@ -311,8 +311,11 @@ class _Sample:
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
-        ways = (fitted, replace(fitted, keeps_order=True))
-        fitted = min(ways, key=late.log_loss)
+        kept = replace(fitted, keeps_order=True)
+        gain = late.reciprocal_ranks(fitted) - late.reciprocal_ranks(kept)
+        # The order is changed only where that is better by more than chance would have it.
+        if float(gain.mean()) <= float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5:
+            fitted = kept
         stated, correct = late.first(fitted)
         return {
             "keeps_order": fitted.keeps_order,
@@ -342,6 +345,14 @@ class _Sample:
         stated, place = found.chance.max(1)
         entity = found.entity.gather(1, place.unsqueeze(1)).squeeze(1)
         return stated, entity == self.answer
+
+    def reciprocal_ranks(self, calibration: Calibration) -> Tensor:
+        """(N,) 1 / rank of the answers by probability; 0 for who is not among the first."""
+        found = calibration.apply(self.scored, self.standing)
+        right = (found.entity == self.answer.unsqueeze(1)) & ~self.unseen.unsqueeze(1)
+        own = found.chance.masked_fill(~right, -1.0).amax(1, keepdim=True)
+        above = (found.chance > own).sum(1) + 0.5 * ((found.chance == own) & ~right).sum(1)
+        return torch.where(right.any(1), 1 / (1 + above), 0.0)
 
     def log_loss(self, calibration: Calibration) -> float:
         """Mean of -log P(answer)."""
