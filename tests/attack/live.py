@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
+import postgres_server
 from attack.clients import half_open, more_files, send, unfinished_bodies, worked
 from faults.preloaded import small_world
 from faults.service_kills import kill_workers
@@ -268,7 +269,18 @@ _PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.exit(sche
 
 
 def fuzzed(target: Target, examples: int, seed: int) -> Seen:
-    """Schemathesis in all its phases, with all its checks."""
+    """Schemathesis in all its phases, with all its checks, on a store of its own.
+
+    What it tells would make the other cases slower, and theirs its streams of forecasts.
+    """
+    with ExitStack() as stack:
+        store = str(target.folder / "fuzzed.sqlite")
+        if "://" in target.store:
+            store = stack.enter_context(postgres_server.postgres())
+        return _fuzzed(replace(target, store=store), examples, seed)
+
+
+def _fuzzed(target: Target, examples: int, seed: int) -> Seen:
     (target.folder / "schemathesis.toml").write_text(_CHECKS)
     file = target.folder / "fuzzer.toml"
     file.unlink(missing_ok=True)
