@@ -133,8 +133,7 @@ def names_of(standing: Standing, row: int) -> list[str]:
 
 
 def test_the_order_of_the_model_is_kept_unless_another_is_clearly_better() -> None:
-    """Firms supply those of fashion, which a rule of walks does not see; a world has no fashion."""
-    assert not fit_calibration(create("paths"), VisibleFacts.of(firms())).keeps_order
+    """Where the rule is right, nothing else is."""
     assert fit_calibration(create("paths"), VisibleFacts.of(scarce())).keeps_order
 
 

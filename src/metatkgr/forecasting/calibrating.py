@@ -314,7 +314,7 @@ class _Sample:
         kept = replace(fitted, keeps_order=True)
         gain = late.reciprocal_ranks(fitted) - late.reciprocal_ranks(kept)
         # The order is changed only where that is better by more than chance would have it.
-        if float(gain.mean()) <= float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5:
+        if float(gain.mean()) <= 2 * float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5:
             fitted = kept
         stated, correct = late.first(fitted)
         return {
