@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,14 +11,17 @@ import torch
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.problem import Problem
+from metatkgr.data.readers import read_facts
 from metatkgr.data.tasks import Queries, Tasks
-from metatkgr.data.visibility import VisibleFacts
+from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
+from metatkgr.graph.index import EntityFacts
 from metatkgr.models.base import Explanation
 from metatkgr.models.common.explanations import supporting
 from metatkgr.models.common.leave_one_out import Deletions
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.training.loop import train
 from references import dense
@@ -252,3 +256,29 @@ def without(model: EvidenceModel, tasks: Tasks, removed: set[tuple[int, ...]]) -
 def rank_of(model: EvidenceModel, asked: Queries, answer: int) -> float:
     scores = dense(model, asked)[0]
     return float((scores > scores[answer]).sum()) + float((scores == scores[answer]).sum()) / 2
+
+
+def test_reasons_of_a_hub_read_its_latest_facts_again_and_not_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [("Hub", "knows", f"Fan {n}", 1 + n // 100) for n in range(900)]
+    rows += [(f"Fan {n}", "knows", f"Friend {n % 7}", 2) for n in range(50)]
+    facts = read_facts(rows, unit="step")
+    model = EvidenceModel(EvidenceSettings())
+    model.load_pretrained(facts)
+    model.prepare(VisibleFacts.of(facts)).adapt(Supports.none())
+    hub = facts.entities.id("Hub")
+    asked = Queries(np.full(6, hub), np.zeros(6, np.int64), np.full(6, facts.steps))
+    candidate = torch.tensor([facts.entities.id(f"Fan {n}") for n in (0, 1, 2, 897, 898, 899)])
+    read: list[int] = []
+    past = Reader._past
+
+    def counted(reader: Reader, *words: Any) -> EntityFacts:
+        found = past(reader, *words)
+        read.append(int(torch.bincount(found.row).max()))
+        return found
+
+    monkeypatch.setattr(Reader, "_past", counted)
+    reasons = model.reasons(asked, candidate)
+    assert read == [256, 900], "without each reason; and once to score"
+    assert all(why.weight > 0.5 for why, *_ in reasons[3:]), "what is read counts as ever"

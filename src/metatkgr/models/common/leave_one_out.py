@@ -4,8 +4,9 @@ One row is one deletion: a query (e, r, ?, t), a candidate x, and the facts of o
 These are links of e, by r or by other relations, or all facts in which others met x by r. Each
 look-up tells what it would had these facts never been seen; but for what would cost more than it
 changes. How relations go together stays as it is. So does PageRank where e has more than a dozen
-neighbours, but for walkers that go straight from e to x. Where x's facts with others are left out,
-its use of the slot and the walks that end there change, and nothing else.
+neighbours, but for walkers that go straight from e to x. Of a hub its latest facts are read. Where
+x's facts with others are left out, its use of the slot and the walks that end there change, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -201,8 +202,12 @@ class Deletions:
         wanted = (facts.target == self.answer[row]) & (facts.relation == relation[row])
         return facts.kept(wanted & (facts.time < time[row]))
 
-    def walks(self) -> Frontier:
-        """Walks e -r-> y <-r- z -r-> x without those that would need what is left out."""
+    def walks(self, past: EntityFacts | None = None) -> Frontier:
+        """Walks e -r-> y <-r- z -r-> x without those that would need what is left out.
+
+        Args:
+            past: facts of each e that are left, with which walks begin; None: all that are left.
+        """
         history, entities = self.history, self.history.entities
         entity, relation, time = self.query
         back = (relation + history.relations // 2) % history.relations
@@ -210,8 +215,13 @@ class Deletions:
         hidden = hidden.kept(hidden.relation == relation[hidden.row])
         hidden = hidden.kept(hidden.time < time[hidden.row])
         cut = torch.unique(hidden.row * entities + hidden.target)
-        walks = history.hop(history.start(self.queries), relation, time)
-        walks = _some(walks, ~torch.isin(walks.query * entities + walks.entity, cut))
+        if past is None:
+            walks = history.hop(history.start(self.queries), relation, time)
+            walks = _some(walks, ~torch.isin(walks.query * entities + walks.entity, cut))
+        else:
+            begun = past.kept((past.relation == relation[past.row]) & (past.time < time[past.row]))
+            links = torch.unique(begun.row * entities + begun.target)
+            walks = Frontier(links // entities, links % entities, torch.ones_like(links))
         walks = history.hop(walks, back, time)
         walks = _some(walks, ~self.slot[walks.query] | (walks.entity == entity[walks.query]))
         # How often walks are at e again, where they cannot go on to those that are left out.

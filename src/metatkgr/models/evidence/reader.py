@@ -46,6 +46,8 @@ _LATEST = 4096
 """Facts of a slot in which its most frequent fillers of late are looked for."""
 _MOST_FACTS = 1 << 15
 """Facts of a query entity that are read, the latest: bounds what a hub costs."""
+_MOST_AGAIN = 256
+"""The same where they are read again without some of them, once for each reason."""
 _SEASON = DECAYS[1]
 """τ by which it is told who fills a slot of late."""
 _AT_ONCE, _AT_ONCE_ON_GPU = 256, 4096
@@ -170,12 +172,12 @@ class Reader:
                 not there; or None.
         """
         query = entity, relation, time = self.columns(queries)
-        past = self._past(entity, time)
+        past = self._past(entity, time, _MOST_FACTS if deletions is None else _MOST_AGAIN)
         if deletions is not None:
             past = past.kept(~deletions.hides(past))
         known = self._known(past, relation, time)
         if deletions is not None:
-            reached, walks = deletions.reached(self.pagerank, _REACHED), deletions.walks()
+            reached, walks = deletions.reached(self.pagerank, _REACHED), deletions.walks(past)
             cell = deletions.cells
             covered = torch.ones_like(cell, dtype=torch.bool)
         else:
@@ -258,10 +260,10 @@ class Reader:
         facts = self.index.slots.facts_before(relation, time).clamp(min=1)
         return Listing(cell, (link, far + reached.lost[row] * count / facts[row]))
 
-    def _past(self, entity: Tensor, time: Tensor) -> EntityFacts:
+    def _past(self, entity: Tensor, time: Tensor, most: int) -> EntityFacts:
         """The visible facts of each entity: public ones before its time, and its own support."""
         own = self.own.facts_since(entity, time)
-        return EntityFacts.cat([self.index.facts_of(entity, time, _MOST_FACTS), own])
+        return EntityFacts.cat([self.index.facts_of(entity, time, most), own])
 
     def _known(self, past: EntityFacts, relation: Tensor, time: Tensor) -> Listing:
         """Whom e was linked to: last step by r and by any relation, how often by r, and whether
