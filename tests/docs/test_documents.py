@@ -171,6 +171,14 @@ def test_tests_that_the_page_on_hardening_names_are_there() -> None:
             assert f"def {name}(" in text, f"{file} has no {name}"
 
 
+def test_the_table_of_attacks_is_that_of_the_results() -> None:
+    page = (ROOT / "docs" / "hardening.md").read_text(encoding="utf-8")
+    seen = json.loads((ROOT / "results" / "attack.json").read_text(encoding="utf-8"))
+    for row in seen["rows"]:
+        assert row["held"], row
+        assert f"| {row['store']} | {row['case']} | {row['seen']} |" in page
+
+
 def test_the_pages_are_made_from_the_results() -> None:
     """But for marks of stale rows, which a changed default sets: ``reproduce --check`` has them."""
     results = Results.of_repository(ROOT / "results")

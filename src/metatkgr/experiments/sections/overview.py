@@ -125,6 +125,8 @@ def unseen_graphs(results: Results) -> list[str]:
     return [
         *lines,
         "",
+        "![Every model with its interval on the test graphs](figures/test-graphs.png)",
+        "",
         f"`evidence` has the higher MRR in {higher} of {len(made)} comparisons with another row, "
         f"significantly in {len(better)}; significantly the lower one in {len(worse)} (corrected)."
         + (f" Not below it: {above}." if above else ""),
@@ -289,6 +291,13 @@ def _all_models(results: Results) -> Iterator[Drawing]:
             "`entity-split`, filter `static`, default settings. Filled: rules, which learn "
             "nothing. Nothing was tuned on baseball and flights; few models were run there.",
             lambda: _draw_all(graphs),
+        )
+    if results.test_graphs:
+        unseen = {d: drawn for (d, k), drawn in results.test_graphs.draws.items() if k == _SHOTS}
+        yield Drawing(
+            "test-graphs",
+            f"The same on the graphs that no choice has seen, {_SHOTS}-shot.",
+            lambda: _draw_all(unseen),
         )
 
 
