@@ -133,7 +133,8 @@ def names_of(standing: Standing, row: int) -> list[str]:
 
 
 def test_the_order_of_the_model_is_kept_unless_another_is_clearly_better() -> None:
-    """Where the rule is right, nothing else is."""
+    """Firms supply those of fashion, which a rule of walks does not see; a world has no fashion."""
+    assert not fit_calibration(create("paths"), VisibleFacts.of(business(16_000))).keeps_order
     assert fit_calibration(create("paths"), VisibleFacts.of(scarce())).keeps_order
 
 
