@@ -290,7 +290,7 @@ def main() -> None:
     words.add_argument("--facts", type=lambda text: int(float(text)), default=100_000)
     words.add_argument("--workers", type=int, default=2)
     words.add_argument("--seconds", type=float, default=20)
-    words.add_argument("--model", default="paths")
+    words.add_argument("--model", default="evidence")
     words.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     words.add_argument("--out", type=Path)
     given = words.parse_args()

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.neighbours import Neighbours
-from metatkgr.graph.ragged import best_of_each, expand_ranges, some_rows
+from metatkgr.graph.ragged import best_of_each, distinct, expand_ranges, some_rows
 
 __all__ = ["THRESHOLD", "PageRank", "Walks"]
 
@@ -51,6 +51,12 @@ class Walks:
     """(L,) float32 share of walks of at most three steps."""
     lost: Tensor
     """(W,) share of walkers whose end is not known."""
+
+    def best(self, most: int) -> Walks:
+        """Of each start only so many entities, those that are reached most often."""
+        kept = best_of_each(most, self.row, self.far)
+        row, entity, far, near = some_rows(kept, self.row, self.entity, self.far, self.near)
+        return Walks(row, entity, far, near, self.lost)
 
 
 class PageRank:
@@ -100,7 +106,7 @@ class PageRank:
             if number == self.steps or not len(cell):
                 break
             cell, mass = self._step(cell, mass, bound, entity, without)
-        cell, member = torch.unique(torch.cat(cells), return_inverse=True)
+        cell, member = distinct(torch.cat(cells))
         share = torch.cat(masses)
         far = share.new_zeros(len(cell)).index_add_(0, member, share)
         short = sum(part.numel() for part in cells[: _NEAR + 1])
@@ -122,16 +128,12 @@ class PageRank:
         """
         room = int(time.max()) + 1 if len(time) else 1
         start, member = torch.unique(entity * room + time, return_inverse=True)
-        return self.repeated(self.walks(start // room, start % room), member, most)
-
-    def repeated(self, walks: Walks, member: Tensor, most: int) -> Walks:
-        """The walks of queries, (Q,) numbers of starts; of each only ``most`` entities."""
-        kept = best_of_each(most, walks.row, walks.far)
-        row, reached, far, near = some_rows(kept, walks.row, walks.entity, walks.far, walks.near)
-        if len(member) > 1:
-            low, high = (torch.searchsorted(row, member, right=right) for right in (False, True))
-            row, position = expand_ranges(low, high)
-            reached, far, near = some_rows(position, reached, far, near)
+        walks = self.walks(start // room, start % room).best(most)
+        if len(member) == 1:
+            return walks
+        low, high = (torch.searchsorted(walks.row, member, right=right) for right in (False, True))
+        row, position = expand_ranges(low, high)
+        reached, far, near = some_rows(position, walks.entity, walks.far, walks.near)
         return Walks(row, reached, far, near, walks.lost[member])
 
     def _first_step(
@@ -168,7 +170,7 @@ class PageRank:
         ranges = self.neighbours.before(cell - first, now)
         degree = self.neighbours.count(ranges)
         if without is not None:
-            start = row * self.entities + entity[row]
+            start = first + entity[row]
             fewer = torch.bincount(without // self.entities, minlength=len(entity))[row]
             degree = degree - torch.where(cell == start, fewer, torch.isin(cell, without).long())
         worth = (mass > self.threshold * degree).logical_and_(degree > 0)
@@ -178,12 +180,12 @@ class PageRank:
         some = [(low.index_select(0, go_on), high.index_select(0, go_on)) for low, high in ranges]
         walker, target = self.neighbours.each(some)
         if without is not None:
-            at, of = cell[go_on][walker], row[go_on][walker]
-            start = of * self.entities + entity[of]
-            there = of * self.entities + target
-            cut = (at == start) & torch.isin(there, without)
-            cut |= (there == start) & torch.isin(at, without)
-            walker, target = some_rows(~cut, walker, target)
+            at, of, left = some_rows(go_on.index_select(0, walker), cell, row, cell == start)
+            # Only links of e itself can be missing, and few walkers are about to follow those.
+            own = torch.nonzero(left | (target == entity.index_select(0, of))).squeeze(1)
+            other = torch.where(left[own], of[own] * self.entities + target[own], at[own])
+            stays = torch.ones_like(left).index_fill_(0, own[torch.isin(other, without)], False)
+            walker, target = some_rows(stays, walker, target)
         first, each = some_rows(walker, first, each)
-        cell, member = torch.unique(first.add_(target), return_inverse=True)
+        cell, member = distinct(first.add_(target))
         return cell, each.new_zeros(cell.numel()).index_add_(0, member, each)

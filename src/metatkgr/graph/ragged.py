@@ -11,12 +11,13 @@ from torch import Tensor
 from metatkgr.data.orders import pack
 
 _FEW = 4096
-"""Ranges for which the calls take longer than the work."""
+"""Ranges, or values, for which the calls take longer than the work."""
 
 __all__ = [
     "best_of_each",
     "bisect_ranges",
     "blocks_by_size",
+    "distinct",
     "expand_ranges",
     "pack",
     "some_rows",
@@ -62,6 +63,23 @@ def some_rows(which: Tensor | slice, *columns: Tensor) -> tuple[Tensor, ...]:
     return tuple(column.index_select(0, which) for column in columns)
 
 
+def distinct(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct values, ascending, and where each value is among them, as ``torch.unique``.
+
+    Args:
+        values: (N,) int64.
+
+    Returns:
+        (M,) and (N,) int64.
+    """
+    if values.numel() <= _FEW or values.is_cuda:
+        unique: tuple[Tensor, Tensor] = torch.unique(values, return_inverse=True)
+        return unique
+    # Numpy sorts integers with vector instructions: a quarter of the time from 20,000 on.
+    found, member = np.unique(values.numpy(), return_inverse=True)
+    return torch.from_numpy(found), torch.from_numpy(member)
+
+
 def best_of_each(most: int, row: Tensor, value: Tensor) -> Tensor:
     """(L,) positions of the largest values of each row, at most so many; ascending positions.
 
@@ -73,12 +91,29 @@ def best_of_each(most: int, row: Tensor, value: Tensor) -> Tensor:
     count = row.numel()
     if count <= most:
         return torch.arange(count, device=row.device)
+    if not row.is_cuda:
+        return torch.from_numpy(_best_of_each(most, row.numpy(), value.numpy()))
     order = torch.argsort(value, descending=True, stable=True)
-    if bool(row[0] == row[-1]):
-        return torch.sort(order[:most]).values
     order = order[torch.argsort(row[order], stable=True)]
     place = torch.arange(count, device=row.device) - torch.searchsorted(row, row)
     return torch.sort(order[place < most]).values
+
+
+def _best_of_each(most: int, row: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """The same without sorting: a row needs to know only how large its last one is."""
+    ends = np.flatnonzero(np.diff(row, append=row[-1] + 1)) + 1
+    kept = np.ones(row.size, dtype=bool)
+    begin = 0
+    for end in ends.tolist():
+        if most < end - begin:
+            some = value[begin:end]
+            last = np.partition(some, some.size - most)[some.size - most] if most else np.inf
+            larger = some > last
+            equal = np.flatnonzero(some == last)[: most - np.count_nonzero(larger)]
+            larger[equal] = True
+            kept[begin:end] = larger
+        begin = end
+    return np.flatnonzero(kept)
 
 
 def bisect_ranges(

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,6 +109,23 @@ class Deletions:
     def query(self) -> tuple[Tensor, Tensor, Tensor]:
         """Entity, relation and time, (W,) each."""
         return self.history.columns(self.queries)
+
+    @cached_property
+    def first_alike(self) -> Tensor:
+        """(W,) the first row that asks the same and leaves the same out, for any candidate.
+
+        Of walks that begin with facts of e, those of one row serve all that are alike.
+        """
+        left_out: list[list[tuple[int, ...]]] = [[] for _ in range(len(self))]
+        for cell, *by in zip(
+            *(c.tolist() for c in (self.cell, self.same, self.other)), strict=True
+        ):
+            left_out[cell // self.history.entities].append((cell % self.history.entities, *by))
+        columns = (*self.query, self.slot)
+        keys = zip(*(column.tolist() for column in columns), map(tuple, left_out), strict=True)
+        first: dict[tuple[Any, ...], int] = {}
+        rows = [first.setdefault(key, row) for row, key in enumerate(keys)]
+        return torch.tensor(rows, device=self.answer.device)
 
     @property
     def cells(self) -> Tensor:
@@ -275,7 +293,12 @@ class Deletions:
         return hidden & (facts.target == entity[facts.row])
 
     def reached(self, pagerank: PageRank, most: int) -> Walks:
-        """Whom walks from e reach."""
+        """How walks from e reach the candidates: at most one entity a row.
+
+        Args:
+            pagerank: makes the walks.
+            most: of each start only so many entities count, those that are reached most often.
+        """
         entities, (entity, _, time) = self.history.entities, self.query
         degree = pagerank.neighbours.degree(entity, time)
         gone: list[list[int]] = [[] for _ in range(len(self))]
@@ -294,19 +317,26 @@ class Deletions:
             torch.tensor(who, device=device),
             torch.tensor(when, device=device),
             torch.tensor(sorted(cells), dtype=torch.int64, device=device),
-        )
-        walks = pagerank.repeated(walks, torch.tensor(member, device=device), most)
+        ).best(most)
+        start = torch.tensor(member, device=device)
+        ends = walks.row * entities + walks.entity
+        place, there = _found(ends, start * entities + self.answer)
+        at_e, known = _found(ends, start * entities + entity)
         # Of many neighbours: who goes straight from e to one that is no neighbour any more.
-        reached = walks.row * entities + walks.entity
-        straight = torch.isin(reached, self.gone) & (degree > _NEIGHBOURS)[walks.row]
-        share = (1 - pagerank.restart) / degree.clamp(min=1)[walks.row]
-        at_e = walks.entity == entity[walks.row]
+        straight = torch.isin(self.cells, self.gone) & (degree > _NEIGHBOURS)
+        share = (1 - pagerank.restart) / degree.clamp(min=1) * (known & straight)
 
         def left(mass: Tensor) -> Tensor:
-            there = torch.zeros(len(self), device=device).index_add_(0, walks.row[at_e], mass[at_e])
-            return torch.where(straight, (mass - share * there[walks.row]).clamp(min=0), mass)
+            return (mass[place] - share * mass[at_e]).clamp(min=0)[there]
 
-        return Walks(walks.row, walks.entity, left(walks.far), left(walks.near), walks.lost)
+        rows = torch.nonzero(there).squeeze(1)
+        return Walks(rows, self.answer[rows], left(walks.far), left(walks.near), walks.lost[start])
+
+
+def _found(ascending: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """(N,) positions of some values among others, of which there is one, and which are there."""
+    place = torch.searchsorted(ascending, wanted).clamp_(max=ascending.numel() - 1)
+    return place, ascending[place] == wanted
 
 
 def _others(why: Explanation) -> list[int]:

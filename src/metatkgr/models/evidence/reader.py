@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -172,15 +173,19 @@ class Reader:
                 not there; or None.
         """
         query = entity, relation, time = self.columns(queries)
-        past = self._past(entity, time, _MOST_FACTS if deletions is None else _MOST_AGAIN)
         if deletions is not None:
+            # Rows that differ in their candidates alone share what begins with facts of e.
+            some = torch.unique(deletions.first_alike)
+            past = self._past(entity[some], time[some], _MOST_AGAIN)
+            past = replace(past, row=some[past.row])
             past = past.kept(~deletions.hides(past))
-        known = self._known(past, relation, time)
-        if deletions is not None:
+            known = self._known(past, relation, time)
             reached, walks = deletions.reached(self.pagerank, _REACHED), deletions.walks(past)
             cell = deletions.cells
             covered = torch.ones_like(cell, dtype=torch.bool)
         else:
+            past = self._past(entity, time, _MOST_FACTS)
+            known = self._known(past, relation, time)
             reached = self.pagerank.reached(entity, time, _REACHED)
             walks = self.history.walks(queries)
             wanted = [
@@ -191,7 +196,9 @@ class Reader:
             cell, covered = self._choose(wanted, entity, answer)
         row, who = cell // self.entities, cell % self.entities
         now = time[row]
-        link, contact, count, co_occurrence = known.at(cell, -1, -1, 0, _LOWEST)
+        origin = row if deletions is None else deletions.first_alike
+        begun = origin * self.entities + who
+        link, contact, count, co_occurrence = known.at(begun, -1, -1, 0, _LOWEST)
         shares = Listing(reached.row * self.entities + reached.entity, (reached.far, reached.near))
         far, near = shares.at(cell, 0, 0)
         ends = Listing(walks.query * self.entities + walks.entity, (walks.count,))
@@ -203,11 +210,11 @@ class Reader:
             first, last = self.index.first_step_of(who), self.index.last_step_of(who, now)
             degree = self.index.neighbours.degree(who, now)
             entity_first = self.index.first_step_of(entity)
-        peers, peers_timed = self._peers(past, query, cell, partners=False)
+        peers, peers_timed = self._peers(past, query, begun, partners=False)
         if deletions is not None:
             peers, peers_timed = peers * ~deletions.slot, peers_timed * ~deletions.slot
         same = past.relation == relation[past.row]
-        partners, partners_timed = self._peers(past.kept(same), query, cell, partners=True)
+        partners, partners_timed = self._peers(past.kept(same), query, begun, partners=True)
         last_link = torch.full_like(entity, -1)
         last_link.scatter_reduce_(0, past.row[same], past.time[same], "amax")
         facts = torch.bincount(past.row, minlength=len(queries))
@@ -225,7 +232,7 @@ class Reader:
             last=torch.where(last >= 0, last, now),
             degree=degree,
             entity_first=entity_first[row],
-            walks=ends.at(cell, 0)[0],
+            walks=ends.at(begun, 0)[0],
             near=near,
             far=far,
             far_slot=far + _UNKNOWN * reached.lost[row] * usage.count / facts_of_slot[row],
@@ -234,12 +241,14 @@ class Reader:
             partners=partners,
             partners_timed=partners_timed,
             similar=torch.zeros_like(far) if similar is None else similar(row, who),
-            facts=facts[row],
-            last_link=last_link[row],
+            facts=facts[origin],
+            last_link=last_link[origin],
         )
         features = features_of(reading, self.settings.left_out)
-        linked = torch.nonzero(known.values[0] >= 0).squeeze(1)
-        repeats = self._repeats(known.cell[linked], known.values[0][linked], reached, query)
+        # Of all that e was linked to; without some facts, of the candidates alone.
+        partner, step = (known.cell, known.values[0]) if deletions is None else (cell, link)
+        partner, step = some_rows(step >= 0, partner, step)
+        repeats = self._repeats(partner, step, reached, query)
         return Candidates(row, who, features, link, covered, repeats)
 
     def _repeats(
@@ -344,4 +353,6 @@ class Reader:
         """(N,) shares and timed shares of walks that begin with some facts of e."""
         branches = self.settings.branches
         own = latest_of_facts(past, len(query[0]), self.index, branches)
-        return peer_walks(self.index, own, query, cell, branches, partners=partners)
+        wanted, place = torch.unique(cell, return_inverse=True)
+        walks = peer_walks(self.index, own, query, wanted, branches, partners=partners)
+        return walks[0][place], walks[1][place]
