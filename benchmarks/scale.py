@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,8 +118,9 @@ def growth(sizes: Sequence[int], costs: Sequence[float]) -> float | None:
     kept = [row for row in zip(sizes, costs, strict=True) if row[0] >= _FROM]
     if len(kept) < 2:
         kept = list(zip(sizes, costs, strict=True))
-    x, y = np.log(np.asarray(kept, float)).T
-    return float(np.polyfit(x, y, 1)[0])
+    logarithms = ((math.log(size), math.log(cost)) for size, cost in kept)
+    # Rounded: the last digits of logarithms differ from machine to machine.
+    return round(linear_regression(*zip(*logarithms, strict=True)).slope, 6)
 
 
 def _named(exponent: float | None) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from metatkgr.data.manifest import Manifest
 from metatkgr.data.readers import ReadOptions
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.simulation import write_world
+from peak_memory import peak_megabytes, reads_proc
 
 
 def short(number: str) -> float:
@@ -105,16 +104,10 @@ def test_a_training_on_a_grown_folder_is_that_on_the_whole(tmp_path: Path, run: 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@reads_proc
 def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
     """The same facts are appended to five times the facts in the same memory."""
-    program = (
-        "import sys\n"
-        "from metatkgr.data.ingest import append\n"
-        "append([sys.argv[1]], sys.argv[2], rows=1 << 17)\n"
-        "lines = open('/proc/self/status').read().splitlines()\n"
-        "print(next(int(x.split()[1]) / 1e3 for x in lines if x.startswith('VmHWM')))\n"
-    )
+    program = "append([sys.argv[1]], sys.argv[2], rows=1 << 17)"
     rows = (
         f"new {n % 5000},plays for,new {n % 77},2090-01-{n // 1000 + 1:02}" for n in range(30_000)
     )
@@ -124,9 +117,8 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
         path, out = tmp_path / f"{facts}.parquet", tmp_path / f"facts-{facts}"
         write_world(path, WorldSettings(facts=facts), row_group=100_000)
         ingest([path], out, ReadOptions(unit="day"))
-        words = [sys.executable, "-c", program, str(late), str(out)]
-        done = subprocess.run(words, check=True, capture_output=True, text=True)
-        peaks.append(float(done.stdout))
+        imports = "from metatkgr.data.ingest import append"
+        peaks += peak_megabytes(imports, program, late, out)[1:]
         assert len(FactFolder(out).entities) > 5000
     # The steps are numbered anew, so all facts are sorted, within a bound that both sizes reach.
     assert peaks[1] < 1.2 * peaks[0], f"{peaks} MB"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -25,6 +23,7 @@ from metatkgr.data.readers import BadRowsError, ReadOptions, read_facts_with_rep
 from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.simulation import write_world
 from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
+from peak_memory import peak_megabytes, reads_proc
 
 
 def check_same(ours: Facts, theirs: Facts) -> None:
@@ -245,21 +244,14 @@ def test_columns_are_files_of_the_tensor_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@reads_proc
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """Ten times the facts, the same memory (but for what pyarrow keeps of a row group)."""
-    program = (
-        "import sys\n"
-        "from metatkgr.data.ingest import ingest\n"
-        "ingest([sys.argv[1]], sys.argv[2], rows=1 << 17)\n"
-        "lines = open('/proc/self/status').read().splitlines()\n"
-        "print(next(int(x.split()[1]) / 1e3 for x in lines if x.startswith('VmHWM')))\n"
-    )
+    program = "ingest([sys.argv[1]], sys.argv[2], rows=1 << 17)"
     peaks = []
     for facts in (300_000, 3_000_000):
         path = tmp_path / f"{facts}.parquet"
         write_world(path, WorldSettings(facts=facts), row_group=100_000)
-        words = [sys.executable, "-c", program, str(path), str(tmp_path / f"store-{facts}")]
-        done = subprocess.run(words, check=True, capture_output=True, text=True)
-        peaks.append(float(done.stdout))
+        words = (path, tmp_path / f"store-{facts}")
+        peaks += peak_megabytes("from metatkgr.data.ingest import ingest", program, *words)[1:]
     assert peaks[1] < 1.5 * peaks[0], f"{peaks} MB"
