@@ -9,11 +9,14 @@ time::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
-__all__ = ["StoppedError", "check", "stopping"]
+__all__ = ["StoppedError", "check", "checking", "stopping"]
+
+_Item = TypeVar("_Item")
 
 _OVER: ContextVar[Callable[[], bool] | None] = ContextVar("over", default=None)
 
@@ -41,3 +44,10 @@ def check() -> None:
     over = _OVER.get()
     if over is not None and over():
         raise StoppedError("the time for this is over")
+
+
+def checking(items: Iterable[_Item]) -> Iterator[_Item]:
+    """The same things, with a :func:`check` before each."""
+    for item in items:
+        check()
+        yield item

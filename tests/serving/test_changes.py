@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
 import metatkgr as mt
 from local_service import client_of, started
 from metatkgr.data.facts import Facts
+from metatkgr.deadlines import StoppedError, stopping
 from metatkgr.errors import DataError
 from metatkgr.forecasting.explain import Forecasts
 from metatkgr.forecasting.store import FactStore
@@ -245,3 +248,41 @@ def test_free_memory_is_given_back_while_facts_arrive(
     service = started(world, tmp_path / "s", poll_seconds=0.01)
     assert trimmed.wait(60)
     service.stop()
+
+
+def test_a_small_file_of_very_many_facts_is_refused_at_once(
+    client: TestClient, world: Facts
+) -> None:
+    name, relation, *_ = world.describe(0)
+    row = f"{name},{relation},A club,0001-01-01,9999-12-31\n"
+    for rows in (1, 14):  # 14: what a file of the user's own might well take
+        text = "subject,relation,object,start,end\n" + rows * row
+        answer = client.post("/import", json={"format": "csv", "text": text})
+        assert (answer.status_code, "memory" in answer.text) == (400, True), answer.text
+        assert "/import.csv" not in answer.text
+    count = 60_000
+    last = world.calendar.label(world.steps - 1)
+    columns = [[name] * count, [relation] * count, [str(n) for n in range(count)], [last] * count]
+    table = pa.table(dict(zip(("subject", "relation", "object", "time"), columns, strict=True)))
+    pq.write_table(table, buffer := io.BytesIO(), compression="zstd")
+    text = base64.b64encode(buffer.getvalue()).decode()
+    answer = client.post("/import", json={"format": "parquet", "text": text})
+    assert (answer.status_code, "60,000 facts" in answer.text) == (400, True), answer.text
+
+
+def test_what_took_too_long_to_check_is_not_kept(world: Facts, tmp_path: Path) -> None:
+    service = started(world, tmp_path / "facts.sqlite")
+    facts = [tuple(fact_of(world, f"Late {n}").values()) for n in range(20)]
+    for first in (5, 25, 40):  # among the facts, among their names, when all are checked
+        looks = iter(range(1000))
+        with pytest.raises(StoppedError), stopping(lambda looks=looks, n=first: next(looks) >= n):
+            service.add(facts)
+        assert len(service.store) == 0
+    with pytest.raises(StoppedError), stopping(lambda: True):
+        service.retract(facts)
+    service.stop()
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_at_the_end_of_the_calendar_is_refused(client: TestClient, moment: str) -> None:
+    assert client.post("/predict", json={"entity": NEW, "known_at": moment}).status_code == 422

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metatkgr.data.facts import Facts
+from metatkgr.deadlines import checking
 from metatkgr.errors import DataError, FarDateError
 from metatkgr.forecasting.explain import FactView, Match, Observed, Retracted, Verbaliser
 from metatkgr.forecasting.incoming import (
@@ -100,7 +101,7 @@ class KnownFacts:
         if not allow_far:
             self._check_far([step for *_, step in checked])
         if not confirm_new:
-            check_near(numbered(checked, snapshot.entities)[0], snapshot.entities)
+            check_near(checking(numbered(checked, snapshot.entities)[0]), snapshot.entities)
 
     def _check_far(self, steps: Sequence[int]) -> None:
         last, calendar = self._graph.last_step, self._trained_on.calendar

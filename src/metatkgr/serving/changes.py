@@ -34,8 +34,10 @@ _KINDS = {
     "parquet": "application/vnd.apache.parquet",
 }
 _BLOCK = 1 << 16
+_MOST_ROWS = 50_000
+"""Facts of one file: others who write wait until all of them are in."""
 _UNPACKED = 1 << 27
-"""Bytes that a Parquet file may unpack to."""
+"""Bytes that a file may unpack to: Parquet is compressed, and an interval is a fact a step."""
 
 Number = Annotated[int, InPath(ge=1, le=10**12, description="Of a fact; GET /facts has it.")]
 Format = Literal["csv", "jsonl", "parquet"]
@@ -174,13 +176,25 @@ def _rows_in(text: str, kind: str, unit: str) -> list[tuple[Any, Any, Any, Any]]
     """The rows of a file's content, with all its bad lines told if there are any."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"import.{kind}"
-        how: dict[str, Any] = {"ids": False} | ({"unit": "step"} if unit == "step" else {})
+        how: dict[str, Any] = {"ids": False, "most_bytes": _UNPACKED}
+        if unit == "step":
+            how["unit"] = "step"
         if kind == "parquet":
             path.write_bytes(_decoded(text))
-            how["most_bytes"] = _UNPACKED
         else:
             path.write_text(text, encoding="utf-8", newline="")
-        return rows_of(to_arrow(read_facts(path, **how)))
+        try:
+            facts = read_facts(path, **how)
+        except DataError as error:
+            # Where it lies meanwhile is nobody's business.
+            raise DataError(str(error).replace(str(path), "the file")) from None
+        if len(facts) > _MOST_ROWS:
+            raise DataError(
+                f"the file has {len(facts):,} facts, and one request takes {_MOST_ROWS:,}; send "
+                "several smaller files"
+            )
+        check()
+        return rows_of(to_arrow(facts))
 
 
 def _decoded(text: str) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -83,6 +84,13 @@ Within = (
     | Annotated[int, Field(ge=1, le=1 << 20), BeforeValidator(_whole)]
 )
 """A time as 30d, or a number of steps."""
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # the first and last hours of the calendar, in another zone
+        raise ValueError("Input should be a moment that UTC has, too") from None
 
 
 class _In(BaseModel):
@@ -189,7 +197,7 @@ class PredictIn(_In):
     as_of: Time | None = Field(
         None, description="Answer as if nothing had happened after this date."
     )
-    known_at: AwareDatetime | None = Field(
+    known_at: Annotated[AwareDatetime, AfterValidator(_in_utc)] | None = Field(
         None, strict=False, description="Answer by what this service had been told at this moment."
     )
     what_if: list[FactIn] = Field(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from metatkgr.deadlines import check, checking
 from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
 from metatkgr.forecasting.explain import FactView, Forecasts, Observed, Retracted
 from metatkgr.forecasting.forecaster import Forecaster
@@ -109,7 +110,7 @@ class Service(Views):
         forecaster = self.forecaster
         if question.known_at is not None:
             with self._looking_back:
-                forecaster = self._told_by(question.known_at.astimezone(dt.UTC))
+                forecaster = self._told_by(question.known_at)
         return forecaster.predict_many([_question(question)])[0]
 
     def _told_at(self, moment: dt.datetime) -> Forecaster:
@@ -157,6 +158,7 @@ class Service(Views):
                 "about known entities are still welcome (--new-names-bytes allows more)"
             )
         about = _about(source, observed, len(rows), len(new))
+        check()  # who is told that it took too long is told the truth: nothing is kept
         if replaces is None:
             added = self.store.add(rows, **about)
         else:
@@ -251,7 +253,7 @@ class Service(Views):
         rows = []
         # What the forecaster would refuse must not get into the store.
         relations = self.forecaster.snapshot().first.relations
-        good = checked_rows(facts, relations, calendar, graph.steps, new)
+        good = checked_rows(checking(facts), relations, calendar, graph.steps, new)
         names_of_relations = [*relations.names, *(new.names if new is not None else ())]
         # Several may come at once, here and in other processes: all of them fit into the graph.
         room = min(len(graph.relations) + self.limits.new_relations, MOST_RELATIONS - _RESERVED)
