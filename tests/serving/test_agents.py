@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -120,6 +121,27 @@ def test_a_page_elsewhere_cannot_ask(world: Facts, tmp_path: Path) -> None:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
             assert httpx2.post(url + PATH, json=message, headers=headers).status_code == 403
+    service.stop()
+
+
+def test_whatever_an_agent_changes_is_written_down(world: Facts, tmp_path: Path) -> None:
+    service = started(world, tmp_path / "facts.sqlite")
+    headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    # What Python reads strictly, or otherwise, and the SDK does not mind.
+    meta = ["NaN", "1e999, NaN", '{"a": 1, "a": 2}', "[" * 100 + "]" * 100]
+    with listening(agents_app(service, ServiceSettings(log=tmp_path / "log"))) as url:
+        for number, odd in enumerate(meta):
+            fact = first_fact(world) | {"subject": f"Odd {number}"}
+            arguments = {"facts": [fact], "confirm_new": True}
+            params = {"name": "observe", "arguments": arguments, "_meta": {"x": ["ODD"]}}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            body = json.dumps(call).replace('"ODD"', odd)
+            answer = httpx2.post(url + PATH, content=body, headers=headers, timeout=PATIENCE)
+            assert '"accepted":1' in answer.text, answer.text
+        # Nothing is ever sent unasked, so nobody holds a place to wait for it.
+        assert httpx2.get(url + PATH, headers=headers, timeout=PATIENCE).status_code == 405
+    written = (tmp_path / "log" / "audit.jsonl").read_text().splitlines()
+    assert [f"Odd {number}" in line for number, line in enumerate(written)] == [True] * len(meta)
     service.stop()
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from metatkgr.errors import MetaTKGRError
@@ -154,6 +155,9 @@ def agents_app(service: Service, settings: ServiceSettings) -> ASGIApp:
         host=settings.host,
         max_request_body_size=settings.limits.body_bytes,
     )
+    for route in app.routes:
+        # No answer comes of itself, so nobody need listen for one: GET would hold a place for that.
+        cast("Route", route).methods = {"POST"}
     app.add_middleware(
         LimitsMiddleware, settings=settings, metrics=Metrics(service), paths=[PATH], posts=[PATH]
     )

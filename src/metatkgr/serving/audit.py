@@ -20,7 +20,7 @@ from typing import Any
 from metatkgr.errors import DataError
 from metatkgr.files import exclusive
 
-__all__ = ["Log", "Logs", "json_or_none"]
+__all__ = ["Log", "Logs", "json_or_text"]
 
 _LOG = logging.getLogger(__name__)
 _FILES = 10
@@ -126,11 +126,20 @@ class Logs:
         self.audit.close()
 
 
-def json_or_none(body: bytes) -> Any:
-    """A body's content; None where it is no JSON, and so will change nothing."""
+def json_or_text(body: bytes) -> Any:
+    """A body's content; its text where others may read it otherwise: NaN, a key twice, no JSON.
+
+    What reads it next may be more lenient than we are, and change something all the same.
+    """
     try:
-        content = json.loads(body)
+        content = json.loads(body, object_pairs_hook=_with_each_key_once)
         json.dumps(content, allow_nan=False)
         return content
     except (ValueError, RecursionError):
-        return None
+        return body.decode("utf-8", "backslashreplace")
+
+
+def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(content := dict(pairs)) < len(pairs):
+        raise ValueError("a key comes twice")
+    return content

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metatkgr.deadlines import stopping
 from metatkgr.errors import DataError
-from metatkgr.serving.audit import Logs, json_or_none
+from metatkgr.serving.audit import Logs, json_or_text
 from metatkgr.serving.auth import ASKING, Asking, Role, Token, Tokens, needed_role
 from metatkgr.serving.errors import answer
 from metatkgr.serving.limits import ServiceSettings, is_loopback
@@ -133,7 +133,7 @@ class LimitsMiddleware:
             return
         if self._logs and needed_role(scope["method"], scope["path"]) == Role.WRITE:
             try:
-                self._logs.audit.write(_about(scope) | {"body": json_or_none(body)})
+                self._logs.audit.write(_about(scope) | {"body": json_or_text(body)})
             except DataError as error:
                 _LOG.error("%s", error)
                 message = "this cannot be written down, so it is not done"
