@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -359,6 +360,28 @@ def test_a_store_with_more_in_it_than_our_tables_is_refused(tmp_path: Path, plan
         file.execute(planted)
     with pytest.raises(StoreError, match="is none of ours"):
         FactStore(path)
+
+
+def test_an_index_that_is_called_like_sqlites_own_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "facts.sqlite"
+    FactStore(path).close()
+    planted = "CREATE UNIQUE INDEX {} ON metatkgr_change (retracted)"
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(planted.format("i"))
+        file.execute("PRAGMA writable_schema = ON")
+        named = {"name": "sqlite_autoindex_i", "sql": planted.format("sqlite_autoindex_i")}
+        file.execute("UPDATE sqlite_master SET name = :name, sql = :sql WHERE name = 'i'", named)
+    with pytest.raises(StoreError, match="is none of ours"):  # else no second fact is ever taken
+        FactStore(path)
+
+
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm"])
+def test_a_pipe_in_the_place_of_a_store_is_not_waited_for(tmp_path: Path, suffix: str) -> None:
+    if suffix:
+        FactStore(tmp_path / "facts.sqlite").close()
+    os.mkfifo(tmp_path / f"facts.sqlite{suffix}")
+    with pytest.raises(StoreError, match="not an ordinary file"):
+        FactStore(tmp_path / "facts.sqlite")
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from command_line import Run, lines_of
+from metatkgr.data.folder import FactFolder
 from metatkgr.data.ingest import append, ingest
 from metatkgr.data.sources import load
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
 from metatkgr.files import write_signature
 from metatkgr.training.opening import open_model
-from metatkgr.training.runs import load_run
+from metatkgr.training.runs import load_run, save_manifest
 
 QUICK = {
     "transe": {"epochs": 3, "dimension": 8},
@@ -106,6 +107,12 @@ def test_a_run_reads_the_folder_it_was_trained_on_while_that_is_as_it_was(
     # What says where the facts are is as little to be trusted as they are.
     (out / "folder.json").write_text("{}")
     with pytest.raises(DataError, match=r"folder.json is damaged"):
+        load_run(out)
+    state = FactFolder(folder).state
+    forged = {"path": str(folder), "state": state, "fingerprint": "/../../../a"}
+    (out / "folder.json").write_text(json.dumps(forged))
+    save_manifest(out)
+    with pytest.raises(DataError, match="its fingerprint is none"):  # it would name the store
         load_run(out)
 
 

@@ -145,6 +145,10 @@ class Database:
         place = Path(str(self.url.database))
         if not make and not place.exists():
             raise StoreError(f"the store {self.name} is gone")
+        for suffix in ("", "-journal", "-wal", "-shm"):  # SQLite would wait for a pipe for ever
+            beside = Path(f"{place}{suffix}")
+            if beside.exists() and not beside.is_file():
+                raise StoreError(f"{beside} is not an ordinary file: name another store")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -308,6 +308,8 @@ def _ingested(folder: Path) -> Facts | None:
         where, state, fingerprint = (str(told[key]) for key in ("path", "state", "fingerprint"))
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read: {error!r}") from None
+    if not re.fullmatch("[0-9a-f]{64}", fingerprint):  # files are named after it
+        raise DataError(f"{path} cannot be read: its fingerprint is none")
     place = FactFolder.in_state(where, state)
     if place is None:
         return None
