@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -448,6 +449,20 @@ def test_an_answer_does_not_wait_for_the_clients_acknowledgement(world: Facts, s
             seconds.append(time.perf_counter() - begin)
         connection.close()
     assert min(seconds[20:]) < 0.03
+
+
+def test_a_request_with_two_lengths_ends_its_connection(world: Facts, store: Path) -> None:
+    hidden = b"GET /graph HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    request = (
+        b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    ) % (12 + len(hidden))
+    with listening(app_of(world, store)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(request + hidden)
+            told = b"".join(iter(lambda: line.recv(1 << 16), b""))
+    assert (told.startswith(b"HTTP/1.1 400"), told.count(b"HTTP/1.1")) == (True, 1), told
 
 
 def test_a_request_in_flight_is_answered_when_the_service_is_told_to_stop(

@@ -179,6 +179,10 @@ class LimitsMiddleware:
         """Why a request is not even read; None where it is."""
         headers = Headers(scope=scope)
         path = scope["path"]
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # A proxy that goes by the other one takes the rest for a request of someone else.
+            close = {"Connection": "close"}
+            return answer(400, "two_lengths", "the body's length is given in two ways", "", close)
         if self._tokens is not None:
             if path not in _OPEN and not path.startswith("/page/"):
                 refusal = self._admit(scope, self._tokens)
