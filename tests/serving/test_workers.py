@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -124,3 +126,20 @@ def test_what_cannot_be_opened_is_told_once_and_ends_all(tmp_path: Path) -> None
     with pytest.raises(AssertionError, match="was made for another graph") as raised:
         Command(*OPTIONS, "--store", tmp_path / "facts.sqlite", folder=tmp_path)
     assert str(raised.value).count("another graph") == 1
+
+
+def test_what_a_worker_warns_of_does_not_steer_the_terminal() -> None:
+    code = """if True:
+        import logging, multiprocessing
+        from metatkgr.errors import DataError
+        from metatkgr.serving import workers
+
+        def opening(number, *, again):
+            logging.getLogger("x").warning("left out: %s", "\\x1b[31mred \\u202e")
+            raise DataError("not to be opened")
+
+        ends = multiprocessing.Pipe()
+        workers._worker(3, False, opening, None, None, 1, ends[1])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING: worker 3: left out: \\u001b[31mred \\u202e\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -15,7 +14,6 @@ from metatkgr.cli.demo import demo as demo_command
 from metatkgr.cli.evaluate import compare as compare_command
 from metatkgr.cli.evaluate import evaluate as evaluate_command
 from metatkgr.cli.evaluate import models as models_command
-from metatkgr.cli.output import visible
 from metatkgr.cli.predict import calibrate as calibrate_command
 from metatkgr.cli.predict import predict as predict_command
 from metatkgr.cli.pretrain import pretrain as pretrain_command
@@ -27,6 +25,7 @@ from metatkgr.cli.store import app as store_app
 from metatkgr.cli.train import train as train_command
 from metatkgr.cli.tune import tune as tune_command
 from metatkgr.errors import MetaTKGRError
+from metatkgr.terminal import show_warnings, visible
 from metatkgr.version import __version__
 
 __all__ = ["app", "main"]
@@ -73,14 +72,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    shown = logging.StreamHandler()
-    shown.setFormatter(_VisibleFormatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[shown])
-
-
-class _VisibleFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
+    show_warnings()
 
 
 def main(program: Callable[[], object] = app) -> None:

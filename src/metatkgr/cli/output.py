@@ -1,13 +1,12 @@
 """What the command line prints: tables for people, JSON for programs.
 
 JSON asked for on '-' is the only thing on standard output; all else goes to standard error. Names
-come from files of anyone: whatever is printed passes :func:`visible`.
+come from files of anyone: whatever is printed passes ``terminal.visible``.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from metatkgr.files import write_json
+from metatkgr.terminal import visible
 
 __all__ = [
     "console_for",
@@ -27,24 +27,11 @@ __all__ = [
     "metric_table",
     "plain_table",
     "short",
-    "visible",
 ]
-
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but for tabs and ends of lines; what turns the direction of writing; halves of
-characters."""
-
-
-def visible(text: str) -> str:
-    """A text whose characters that steer a terminal, or turn around what is beside them, are shown.
-
-    As JSON would write them, so that the JSON of a text stays that of the same text.
-    """
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class _Visible(RenderHook):
-    """Has all that a console prints pass :func:`visible`, but not what rich itself adds to it."""
+    """Has all that a console prints pass ``visible``, but not what rich itself adds to it."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Shown(renderable) for renderable in renderables]

@@ -27,6 +27,7 @@ from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
+from metatkgr.terminal import show_warnings
 
 __all__ = ["Opening", "serve"]
 
@@ -98,9 +99,7 @@ def _worker(
     line: Line,
 ) -> None:
     """The life of a worker; by its line it tells that it is ready, or why it cannot be."""
-    logging.basicConfig(
-        level=logging.WARNING, format=f"%(levelname)s: worker {number}: %(message)s"
-    )
+    show_warnings(f"worker {number}: ")
     # Ctrl-C reaches the whole group; the process that started us tells us when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(line,), daemon=True).start()
