@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 from unittest.mock import patch
 
 import pytest
@@ -14,6 +16,7 @@ from metatkgr.forecasting import live_graph
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.live import Snapshot
+from metatkgr.graph.index import TemporalIndex
 
 GUESS = Calibration()
 Row = tuple[str, str, str, str]
@@ -29,6 +32,41 @@ FIRST: list[Row] = [
 
 def club() -> Forecaster:
     return Forecaster.of(mt.read_facts(FIRST), "paths", calibration=GUESS)
+
+
+def test_a_newcomer_takes_a_name_and_rows_of_columns() -> None:
+    """Few objects, that is: a hundred thousand of them arrive while a service is at work.
+
+    Its name, the name in small letters, its number and about one more; what slips are sought by,
+    the fact itself and the indices of it are columns of numbers.
+    """
+    facts = simulate(facts=600, seed=1)
+    forecaster = Forecaster.of(facts, "paths", calibration=GUESS)
+
+    def arrive(first: int, end: int) -> int:
+        for begin in range(first, end, 500):
+            rows = [
+                (f"Arrival {n}", facts.relations[n % 3], facts.entities[n % 40], n % facts.steps)
+                for n in range(begin, begin + 500)
+            ]
+            forecaster.check(rows)
+            assert forecaster.observe(rows).accepted == 500
+        forecaster.predict(facts.entities[0], explain=True)
+        assert forecaster.search("arrival 7")
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = arrive(0, 1000)
+    assert (arrive(1000, 6000) - before) / 5000 < 6
+
+
+def test_a_snapshot_and_the_model_read_one_index() -> None:
+    forecaster = club()
+    forecaster.observe([("Cy", "plays for", "FC Ost", "2018-03-12")])
+    forecaster.predict("Cy")
+    snapshot = forecaster.snapshot()
+    assert TemporalIndex.of(snapshot.visible) is snapshot.index
+    assert forecaster.model.index_ is snapshot.index
 
 
 def answers(forecaster: Forecaster, who: list[str]) -> list[object]:

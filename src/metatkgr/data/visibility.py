@@ -161,6 +161,10 @@ class VisibleFacts:
     is made of those that came first is used again. None: all came at once."""
     layers: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary, repr=False)
     """Indices of the public facts of the base that are in use, by device: one is made once."""
+    indices: WeakValueDictionary[str, Any] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False
+    )
+    """The same of these very facts; not passed on to a copy, which may show others."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Indices do not travel: another process makes its own."""

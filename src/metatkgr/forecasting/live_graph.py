@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from metatkgr.data.facts import Facts, IntArray, Vocabulary
+from metatkgr.data.facts import Column, Facts, Vocabulary
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import DataError
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.names import GrowingVocabulary
 from metatkgr.graph.index import TemporalIndex
 
-__all__ = ["MOST_RELATIONS", "Arrival", "LiveGraph"]
+__all__ = ["MOST_RELATIONS", "LiveGraph"]
 
 _FEW = 20_000
 """Arrivals that are indexed anew at each change; more join the first facts."""
@@ -27,9 +27,7 @@ _VERSIONS = itertools.count(1)
 _NUMBERS = itertools.count()
 """One for each arrival at any graph: see ``VisibleFacts.arrival``."""
 
-Arrival = tuple[int, str, int, str, int, int, int]
-"""Step, subject's name, relation, object's name, subject, object; ordered like this. Then a number
-of its own."""
+_NONE = np.zeros((5, 0), np.int32)
 
 
 class LiveGraph:
@@ -42,9 +40,9 @@ class LiveGraph:
     def __init__(self, facts: Facts) -> None:
         self._names = facts.entities
         self.entities = GrowingVocabulary(facts.entities)
-        self._arrivals: list[Arrival] = []
-        self._columns = _columns([])
-        self._known: set[tuple[int, int, int, int]] = set()
+        self._arrived: Column = _NONE
+        """(5, n) subject, relation, object, step and number of each arrival, by step, subject's
+        name, relation and object's name. Never changed, since snapshots hold on to it."""
         self._version = next(_VERSIONS)
         self._start(facts)
 
@@ -62,21 +60,19 @@ class LiveGraph:
     def snapshot(self) -> Snapshot:
         """All facts as they are now; the same object until something arrives."""
         if self._current is None:
-            if len(self._arrivals) > max(_FEW, len(self._visible.base) // 8):
+            if self._arrived.shape[1] > max(_FEW, len(self._visible.base) // 8):
                 merged = self._snapshot().facts
-                self._arrivals.clear()
-                self._columns = _columns([])
-                self._known.clear()
+                self._arrived = _NONE
                 self._start(merged)
             self._current = self._snapshot()
         return self._current
 
     def _snapshot(self) -> Snapshot:
-        if not self._arrivals and len(self.entities) == len(self._visible.entities):
+        if not self._arrived.size and len(self.entities) == len(self._visible.entities):
             return Snapshot(self._visible, self.entities, self._version)
-        return self._with(self._columns, self.entities, self._version)
+        return self._with(self._arrived, self.entities, self._version)
 
-    def _with(self, columns: IntArray, entities: GrowingVocabulary, version: int) -> Snapshot:
+    def _with(self, columns: Column, entities: GrowingVocabulary, version: int) -> Snapshot:
         """The first facts and others, (5, n) columns in time order."""
         subject, relation, object_, time, arrival = columns
         recent = replace(
@@ -95,38 +91,52 @@ class LiveGraph:
     ) -> Snapshot:
         """All facts as they are now and some besides, with new names; nothing of it is kept."""
         entities = GrowingVocabulary(self.entities).grown(list(names)) if names else self.entities
-        both = sorted(self._arrivals + _arrivals(facts, entities))
-        return self._with(_columns(both), entities, next(_VERSIONS))
+        return self._with(self._joined_by(facts, entities), entities, next(_VERSIONS))
+
+    def _joined_by(
+        self, facts: Sequence[tuple[int, int, int, int]], entities: GrowingVocabulary
+    ) -> Column:
+        """The columns of the arrivals and further ones (subject, relation, object, step)."""
+        if not facts:
+            return self._arrived
+        name, known = entities.name, range(self._arrived.shape[1])
+        rows = sorted((t, name(s), r, name(o), s, o, next(_NUMBERS)) for s, r, o, t in facts)
+        new = np.array([(s, r, o, t, number) for t, _, r, _, s, o, number in rows], np.int32)
+        places = [bisect.bisect(known, row[:4], key=self._order) for row in rows]
+        return np.insert(self._arrived, places, new.T, axis=1)
+
+    def _order(self, place: int) -> tuple[int, str, int, str]:
+        """What an arrival is ordered by."""
+        subject, relation, object_, step, _ = self._arrived[:, place].tolist()
+        return step, self.entities.name(subject), relation, self.entities.name(object_)
 
     @property
     def last_step(self) -> int:
         """Step of the last fact."""
         last = int(self._visible.base.time[-1])
-        return max(last, self._arrivals[-1][0]) if self._arrivals else last
+        return max(last, int(self._arrived[3, -1])) if self._arrived.size else last
 
     def knows(self, subject: int, relation: int, object_: int, step: int) -> bool:
         """Whether a fact is there already."""
-        if (subject, relation, object_, step) in self._known:
+        if max(subject, object_) >= len(self.entities):
+            return False
+        if self._has_arrived(subject, relation, object_, step):
             return True
         if max(subject, object_) >= len(self._visible.base.entities):
             return False  # one of them came later than all first facts
         return self._index.happened(subject, relation, object_, step)
 
+    def _has_arrived(self, subject: int, relation: int, object_: int, step: int) -> bool:
+        count, name = self._arrived.shape[1], self.entities.name
+        wanted = (step, name(subject), relation, name(object_))
+        place = bisect.bisect_left(range(count), wanted, key=self._order)
+        return place < count and self._order(place) == wanted
+
     def add(self, names: Sequence[str], arrivals: Sequence[tuple[int, int, int, int]]) -> None:
         """Take in new names and then distinct facts (subject, relation, object, step)."""
         if names:
             self.entities = self.entities.grown(list(names))
-        rows = _arrivals(arrivals, self.entities)
-        if len(rows) > 100:
-            self._arrivals = sorted(self._arrivals + rows)
-            self._columns = _columns(self._arrivals)
-        else:
-            for row in rows:
-                place = bisect.bisect(self._arrivals, row)
-                self._arrivals.insert(place, row)
-                # A new array: snapshots hold on to the old one.
-                self._columns = np.insert(self._columns, place, _columns([row])[:, 0], axis=1)
-        self._known.update(arrivals)
+        self._arrived = self._joined_by(arrivals, self.entities)
         self._changed()
 
     def admit(self, relations: Sequence[str]) -> None:
@@ -155,7 +165,7 @@ class LiveGraph:
         Returns:
             the names that are gone.
         """
-        first = facts - self._known
+        first = {fact for fact in facts if not self._has_arrived(*fact)}
         if first:
             base = self._visible.base
             kept = np.ones(len(base), bool)
@@ -169,9 +179,9 @@ class LiveGraph:
             if not kept.any():
                 raise DataError("a forecaster needs facts: the last one stays")
             self._start(base.select(kept))
-        self._known -= facts
-        left = [row for row in self._arrivals if (row[4], row[2], row[5], row[0]) not in facts]
-        self._arrivals, self._columns = left, _columns(left)
+        known = zip(*self._arrived[:4].tolist(), strict=True)
+        left = [fact not in facts for fact in known]
+        self._arrived = np.compress(left, self._arrived, axis=1)
         gone = self._forget_names({end for fact in facts for end in (fact[0], fact[2])})
         self._changed()
         return gone
@@ -180,7 +190,7 @@ class LiveGraph:
         """Drop those of some entities that are in no fact, unless they were there at first."""
         first, base = len(self._names), self._visible.base
         gone = {entity for entity in entities if entity >= first}
-        gone -= {end for row in self._arrivals for end in row[4:6]}
+        gone -= set(self._arrived[[0, 2]].ravel().tolist())
         if gone and len(base.entities) > first:  # arrivals have joined the base
             gone -= {e for e in gone if (base.subject == e).any() or (base.object == e).any()}
         if not gone:
@@ -194,21 +204,8 @@ class LiveGraph:
         if len(base.entities) > first:
             subject, object_ = new[base.subject], new[base.object]
             self._start(replace(base, subject=subject, object=object_, entities=self.entities))
-        arrivals = [(int(new[s]), r, int(new[o]), t) for t, _, r, _, s, o, _ in self._arrivals]
-        self._arrivals = _arrivals(arrivals, self.entities)
-        self._columns = _columns(self._arrivals)
-        self._known = set(arrivals)
+        subject, relation, object_, step, _ = self._arrived
+        number = list(itertools.islice(_NUMBERS, len(step)))
+        columns = [new[subject], relation, new[object_], step, number]
+        self._arrived = np.array(columns, np.int32).reshape(5, -1)
         return names
-
-
-def _arrivals(
-    facts: Iterable[tuple[int, int, int, int]], entities: GrowingVocabulary
-) -> list[Arrival]:
-    name = entities.name
-    return [(t, name(s), r, name(o), s, o, next(_NUMBERS)) for s, r, o, t in facts]
-
-
-def _columns(arrivals: Sequence[Arrival]) -> IntArray:
-    """(5, n) subject, relation, object, step and number."""
-    rows = [(a[4], a[2], a[5], a[0], a[6]) for a in arrivals]
-    return np.ascontiguousarray(np.array(rows, np.int32).reshape(-1, 5).T)

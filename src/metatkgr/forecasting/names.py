@@ -9,6 +9,7 @@ import math
 import re
 import threading
 import unicodedata
+from array import array
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -181,11 +182,11 @@ class _SearchIndex:
     def __init__(self) -> None:
         self._names: list[str] = []
         self._plain: list[str] = []
-        self._ids: list[int] = []
-        self._joined: tuple[str, list[int]] = "", []
+        self._ids = array("i")
+        self._joined: tuple[str, array[int]] = "", array("q")
         """The first names as one text, which is searched at once, and where each ends."""
-        self._halves: dict[_Half, list[int]] = {}
-        """Names by their length, their marks and their first or last letters, for :meth:`near`."""
+        self._halves = _Halves()
+        """Rows of names by their length, their marks and their first or last letters."""
         self._halved, self._halving = 0, threading.Lock()
 
     def add(self, name: str, number: int) -> None:
@@ -200,7 +201,8 @@ class _SearchIndex:
         count = len(self._plain)
         if count - len(self._joined[1]) > max(_BESIDE, count // 8):
             ends = itertools.accumulate((len(plain) + 1 for plain in self._plain), initial=1)
-            self._joined = "\n" + "\n".join(self._plain) + "\n", list(ends)[1:]
+            next(ends)
+            self._joined = "\n" + "\n".join(self._plain) + "\n", array("q", ends)
 
     def _rows_with(self, part: str, *, first: bool) -> Iterator[int]:
         """The names that contain a part; ``first``: that begin with it."""
@@ -249,17 +251,19 @@ class _SearchIndex:
         from rapidfuzz.distance import OSA
 
         with self._halving:
-            for row in range(self._halved, len(self._plain)):
-                for key in _halves(_squeezed(self._plain[row]), _marks(self._names[row])):
-                    self._halves.setdefault(key, []).append(row)
-                self._halved = row + 1
+            if self._halved < len(self._plain):
+                new = range(self._halved, len(self._plain))
+                keys = (_halves(_squeezed(self._plain[n]), _marks(self._names[n])) for n in new)
+                self._halves = self._halves.grown(list(itertools.chain.from_iterable(keys)), new)
+                self._halved = new.stop
+            halves = self._halves
         word, marks = _squeezed(text.casefold()), _marks(text)
         if len(word) < _SHORTEST_SLIP:
             return None
         best: tuple[int, int] | None = None
         for length in (len(word), len(word) - 1, len(word) + 1):
             for key in _halves(word, marks, length):
-                for row in self._halves.get(key, ())[:_SLIPS]:
+                for row in itertools.islice(halves.rows(key), _SLIPS):
                     if self._ids[row] >= size:
                         continue
                     known = _squeezed(self._plain[row])
@@ -295,14 +299,54 @@ def _marks(name: str) -> tuple[str, ...]:
     return tuple(word for word in words if len(word) == 1 or any(map(str.isdigit, word)))
 
 
-_Half = tuple[int, tuple[str, ...], bool, str]
+def _halves(word: str, marks: tuple[str, ...], length: int | None = None) -> tuple[int, int]:
+    """The first and the last letters of a word, as one of another length would have them.
 
-
-def _halves(word: str, marks: tuple[str, ...], length: int | None = None) -> list[_Half]:
-    """The first and the last letters of a word, as one of another length would have them."""
+    Each as a number that stands for it, its side, the length and the marks. Two names of one
+    number that should not have it would only be compared with each other.
+    """
     length = len(word) if length is None else length
     half = max(length // 2 - 1, 2)
-    return [(length, marks, False, word[:half]), (length, marks, True, word[-half:])]
+    return hash((length, marks, False, word[:half])), hash((length, marks, True, word[-half:]))
+
+
+class _Halves:
+    """The rows of names by the numbers of their halves; it never changes.
+
+    Two sorted columns, 24 bytes a name; a dictionary of lists took 660. The rows
+    that came last lie beside the others, so that a few more are not paid for with a look at all.
+    """
+
+    def __init__(self, *parts: tuple[array[int], array[int]]) -> None:
+        self._parts = parts
+        """Numbers in ascending order, and the rows, ascending among equal numbers."""
+
+    def grown(self, keys: list[int], rows: range) -> _Halves:
+        """With two numbers for each of some rows that are larger than all before."""
+        first, beside = self._parts or (_NO_HALVES, _NO_HALVES)
+        late = _by_number(beside, (array("q", keys), array("i", np.repeat(rows, 2).tolist())))
+        if len(late[0]) > max(2 * _BESIDE, len(first[0]) // 8):
+            return _Halves(_by_number(first, late), _NO_HALVES)
+        return _Halves(first, late)
+
+    def rows(self, key: int) -> Iterator[int]:
+        """The rows of a number, ascending."""
+        for keys, rows in self._parts:
+            for place in range(bisect.bisect_left(keys, key), len(keys)):
+                if keys[place] != key:
+                    break
+                yield rows[place]
+
+
+_NO_HALVES = array("q"), array("i")
+
+
+def _by_number(*parts: tuple[array[int], array[int]]) -> tuple[array[int], array[int]]:
+    """Columns of numbers and rows as one, in the order of the numbers and of the parts."""
+    keys = np.concatenate([np.frombuffer(keys, np.int64) for keys, _ in parts if keys])
+    rows = np.concatenate([np.frombuffer(rows, np.int32) for _, rows in parts if rows])
+    order = np.argsort(keys, kind="stable")
+    return array("q", keys[order].tobytes()), array("i", rows[order].tobytes())
 
 
 def _has(plain: str, part: str, first: bool) -> bool:

@@ -103,11 +103,19 @@ class TemporalIndex:
 
     @classmethod
     def of(cls, visible: VisibleFacts, *, device: torch.device | str = "cpu") -> Self:
-        """The index of public facts; a second call while it is in use gives the same layers.
+        """The index of public facts; a second call while it is in use gives the same one.
 
-        So do facts that are recent in both calls, but for the latest of them.
+        Facts that have grown since, and those from which they grew, share layers with it: the
+        base, and what is recent in both but for the latest.
         """
         device = torch.device(device)
+        kept: Self | None = visible.indices.get(str(device))
+        if kept is None:
+            kept = visible.indices[str(device)] = cls._made(visible, device)
+        return kept
+
+    @classmethod
+    def _made(cls, visible: VisibleFacts, device: torch.device) -> Self:
         layers, arrival = base_layers(visible, device), visible.arrival
         if visible.recent is None:
             return cls(layers)
