@@ -42,8 +42,8 @@ TRIED: tuple[Mapping[str, Any], ...] = (
     {},
     {"shrinkage": 0.003},
     {"start": "pretrained"},
+    {"train_queries": 20_000, "epochs": 8},
     {"prior": 0.0},
-    {"train_queries": 20_000},
 )
 """Settings that were tried on valid, beside those of the preset 'extrapolation'."""
 
