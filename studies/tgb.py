@@ -69,11 +69,11 @@ def agreement(model: Model[Any], tasks: Extrapolation, sampler: Any) -> dict[str
     # As theirs: in single precision, in which every rank that can occur is exact.
     ours = np.float32(1) / evaluate(model, tasks).ranks["time"].astype(np.float32)
     theirs, other_negatives = np.empty(len(ours), np.float32), 0
-    for row, query in enumerate(tgb_queries(model, tasks)):
+    for query in tgb_queries(model, tasks):
         edge = (query.entity, query.answer, query.time, query.relation)
         (negatives,) = sampler.query_batch(*(np.array([value]) for value in edge), "test")
         other_negatives += not np.array_equal(negatives, query.negatives)
-        theirs[row] = evaluator.eval(query.inputs)["mrr"]
+        theirs[query.row] = evaluator.eval(query.inputs)["mrr"]
     return {
         "queries": len(ours),
         "mrr": float(ours.mean(dtype=np.float64)),

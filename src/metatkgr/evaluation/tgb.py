@@ -34,6 +34,8 @@ _ROWS = 256
 class TGBQuery(NamedTuple):
     """A positive edge, its negatives, and the scores of a model."""
 
+    row: int
+    """Of the tasks' answers."""
     entity: int
     relation: int
     """Directed: from R on, the inverse ones, as TGB numbers them too."""
@@ -58,7 +60,7 @@ class TGBQuery(NamedTuple):
 
 
 def tgb_queries(model: Model[Any], tasks: Extrapolation) -> Iterator[TGBQuery]:
-    """Each query of ``tasks`` as TGB asks it, in their order, scored by a model.
+    """Each query of ``tasks`` as TGB asks it, scored by a model; by relation and time.
 
     Args:
         model: with its weights, if it has any; ``prepare`` is called with what ``tasks`` show.
@@ -69,24 +71,28 @@ def tgb_queries(model: Model[Any], tasks: Extrapolation) -> Iterator[TGBQuery]:
     asked, answers = tasks.questions, tasks.answers
     true = true_answers(tasks.facts, asked, "time")
     start, stop, known = true.start.numpy(), true.stop.numpy(), true.entity.numpy()
+    # Queries of one slot and time share most of their scores.
+    order = np.lexsort((asked.time, asked.relation))
     for begin in range(0, len(asked), _ROWS):
-        chunk = asked[begin : begin + _ROWS]
-        listed = model.score(chunk)
+        questions = order[begin : begin + _ROWS]
+        listed = model.score(asked[questions])
         dense = listed.dense() if isinstance(listed, ListedScores) else listed
         scores = dense.detach().cpu().numpy()
-        low, high = np.searchsorted(answers.question, [begin, begin + len(chunk)])
-        for position in range(int(low), int(high)):
-            row, answer = int(answers.question[position]), int(answers.answer[position])
-            negatives = np.delete(entities, known[start[row] : stop[row]])
-            yield TGBQuery(
-                int(asked.entity[row]),
-                int(asked.relation[row]),
-                int(asked.time[row]),
-                answer,
-                negatives,
-                scores[row - begin, [answer]],
-                scores[row - begin, negatives],
-            )
+        for place, question in enumerate(questions.tolist()):
+            negatives = np.delete(entities, known[start[question] : stop[question]])
+            low, high = np.searchsorted(answers.question, [question, question + 1])
+            for row in range(int(low), int(high)):
+                answer = int(answers.answer[row])
+                yield TGBQuery(
+                    row,
+                    int(asked.entity[question]),
+                    int(asked.relation[question]),
+                    int(asked.time[question]),
+                    answer,
+                    negatives,
+                    scores[place, [answer]],
+                    scores[place, negatives],
+                )
 
 
 def negative_sets(
