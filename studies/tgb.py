@@ -32,7 +32,8 @@ from metatkgr.evaluation.tgb import tgb_queries
 from metatkgr.experiments.cell_run import commit
 from metatkgr.files import read_json, write_json
 from metatkgr.models.base import Model
-from studies.extrapolation import DATASETS, ROWS, opened
+from studies.extrapolation import CHOSEN, DATASETS, ROWS, best_settings, opened
+from studies.extrapolation import RESULTS as TRIED
 
 __all__ = ["agreement", "main", "sampler_of"]
 
@@ -96,11 +97,13 @@ def main(arguments: Sequence[str]) -> str:
     facts = load(dataset.facts)
     tasks = Extrapolation.build(facts, split=dataset.split)
     content |= {"py-tgb": version("py-tgb"), "command": "python -m studies.tgb"}
+    best = best_settings(read_json(TRIED), NAME) if TRIED.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         sampler = sampler_of(tasks, Path(folder))
         for row in words.rows:
-            if row not in content["rows"]:
-                found = agreement(opened(row, facts, dataset, {}), tasks, sampler)
+            settings = best if row == CHOSEN else {}
+            if row not in content["rows"] and (row != CHOSEN or settings):
+                found = agreement(opened(row, facts, dataset, settings), tasks, sampler)
                 content["rows"][row] = found
                 write_json(words.out, content)
                 print(row, found, flush=True)

@@ -11,7 +11,16 @@ from metatkgr.experiments.results import Results
 from metatkgr.experiments.sections import page_lines
 from metatkgr.experiments.sections.extrapolation import FIGURES, UNCHECKED, gaps
 from metatkgr.files import read_json, write_json
-from studies.extrapolation import DATASETS, ROWS, TRAINED, TRIED, main, measured
+from studies.extrapolation import (
+    CHOSEN,
+    DATASETS,
+    ROWS,
+    TRAINED,
+    TRIED,
+    best_settings,
+    main,
+    measured,
+)
 
 PAGE = "extrapolation"
 
@@ -112,3 +121,14 @@ def test_settings_are_tried_on_valid(tmp_path: Path, monkeypatch: pytest.MonkeyP
     label = next(iter(content["valid"]["ICEWS14"]))
     assert content["valid"]["ICEWS14"][label]["mrr"] == again["mrr"]
     assert TRIED[0] == {}
+    main(["--datasets", "ICEWS14", "--rows", CHOSEN, "--questions", "50", "--out", str(out)])
+    best = max(content["valid"]["ICEWS14"].values(), key=lambda one: one["mrr"])
+    assert read_json(out)["test"]["ICEWS14"][CHOSEN]["settings"] == best["settings"]
+
+
+def test_no_row_is_chosen_where_nothing_or_only_the_preset_did_best() -> None:
+    assert best_settings({"valid": {}}, "YAGO") == {}
+    tried = {"preset": cell(0.5) | {"settings": {}}, "b": cell(0.4) | {"settings": {"prior": 0.0}}}
+    assert best_settings({"valid": {"YAGO": tried}}, "YAGO") == {}
+    tried["b"]["mrr"] = 0.6
+    assert best_settings({"valid": {"YAGO": tried}}, "YAGO") == {"prior": 0.0}
