@@ -89,6 +89,7 @@ def main(arguments: Sequence[str]) -> str:
     """Compare what the file does not hold yet; returns a table."""
     parser = argparse.ArgumentParser(prog="python -m studies.tgb")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--questions", type=int, help="at most so many, drawn evenly; else all")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; added to")
     words = parser.parse_args(arguments)
     need("tgb")
@@ -96,6 +97,8 @@ def main(arguments: Sequence[str]) -> str:
     dataset = DATASETS[NAME]
     facts = load(dataset.facts)
     tasks = Extrapolation.build(facts, split=dataset.split)
+    all_queries = len(tasks.answers)
+    asked = tasks if words.questions is None else tasks.sample(words.questions)
     content |= {"py-tgb": version("py-tgb"), "command": "python -m studies.tgb"}
     best = best_settings(read_json(TRIED), NAME) if TRIED.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +106,8 @@ def main(arguments: Sequence[str]) -> str:
         for row in words.rows:
             settings = best if row == CHOSEN else {}
             if row not in content["rows"] and (row != CHOSEN or settings):
-                found = agreement(opened(row, facts, dataset, settings), tasks, sampler)
+                found = agreement(opened(row, facts, dataset, settings), asked, sampler)
+                found["queries_of_split"] = all_queries
                 content["rows"][row] = found
                 write_json(words.out, content)
                 print(row, found, flush=True)

@@ -77,11 +77,13 @@ def test_without_records_there_is_no_such_page(tmp_path: Path) -> None:
 
 def test_agreement_with_py_tgb_is_told_from_its_record(tmp_path: Path) -> None:
     row = {"queries": 56_110, "mrr": 0.894, "mrr_of_py_tgb": 0.894, "queries_that_differ": 0}
-    rows = {"recurrency": row | {"commit": "abc"}}
+    row |= {"commit": "abc", "queries_of_split": 56_110}
+    rows = {"recurrency": row, "evidence, trained": row | {"queries": 90}}
     content = {"dataset": "tkgl-yago", "py-tgb": "2.3.0", "command": "python -m studies.tgb"}
     write_json(tmp_path / "tgb.json", content | {"rows": rows})
     text = "\n".join(page_lines(Results([], folder=tmp_path), PAGE))
     assert "| `recurrency` | 56,110 | .8940 | .8940 | 0 | `abc` |" in text
+    assert "| `evidence`, trained | 90 of 56,110, drawn | .8940 |" in text
 
 
 @pytest.fixture

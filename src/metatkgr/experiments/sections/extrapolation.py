@@ -117,12 +117,9 @@ def _table(name: str, cells: Mapping[str, Any]) -> list[str]:
     rows = []
     for row, cell in cells.items():
         low, high = cell["mrr_ci95"]
-        asked = f"{cell['queries']:,}"
-        if cell["queries"] < cell["queries_of_split"]:
-            asked += f" of {cell['queries_of_split']:,}, drawn"
         metrics = [number(cell[metric]) for metric in METRICS]
         interval = f"{number(low)} to {number(high)}"
-        rows.append([_named(row), metrics[0], interval, *metrics[1:], asked])
+        rows.append([_named(row), metrics[0], interval, *metrics[1:], _asked(cell)])
     for row, values in FIGURES[name].items():
         source = _README if row == "recurrency baseline" else _TPAR
         doubt = UNCHECKED if name == "tkgl-yago" else ""
@@ -190,7 +187,7 @@ def _agreement(results: Results) -> list[str]:
     rows = [
         [
             _named(row),
-            f"{cell['queries']:,}",
+            _asked(cell),
             number(cell["mrr"], 4),
             number(cell["mrr_of_py_tgb"], 4),
             str(cell["queries_that_differ"]),
@@ -210,6 +207,12 @@ def _agreement(results: Results) -> list[str]:
         "",
         *table(heads, rows),
     ]
+
+
+def _asked(cell: Mapping[str, Any]) -> str:
+    """How many queries, and of how many they were drawn, where they were."""
+    asked, split = cell["queries"], cell["queries_of_split"]
+    return f"{asked:,}" + (f" of {split:,}, drawn" if asked < split else "")
 
 
 def _kept(results: Results, file: str) -> Any:
