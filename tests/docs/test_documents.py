@@ -188,7 +188,7 @@ def test_the_pages_are_made_from_the_results() -> None:
         return [line for line in lines if not line.startswith(f"- {STALE}")]
 
     made = pages_of(ROOT, results)
-    assert len(made) == 6
+    assert len(made) == 7
     for path, text in made.items():
         there = path.read_text(encoding="utf-8")
         assert without_marks(text) == without_marks(there), f"{path.name}: make docs"

@@ -24,10 +24,13 @@ _ORIGIN = """\
 Made from the files in `results/` by `make docs`; nothing here is typed by hand, and `metatkgr
 reproduce --check` says whether it still is what the records give. What the words mean:
 [protocol](protocol.md)."""
+_EXTRAPOLATION = "extrapolation"
+"""The page about the other protocol: words of few-shot tables do not go with it."""
 _DETAILS = {
     "tables": "All tables: every metric, both filters, 1 to 3 shots, all and novel answers",
     "tests": "All tests: intervals, p-values, equivalence bounds",
     "ablations": "What each part of MetaTKGR and `evidence` is worth",
+    _EXTRAPOLATION: "The field's standard protocol: rules and `evidence` beside published figures",
     "runs": "Datasets, figures, and how the numbers were made",
 }
 """Pages in ``docs/results``, and what each is about."""
@@ -41,9 +44,10 @@ def pages_of(root: Path, results: Results) -> dict[Path, str]:
     pages = {root / "docs" / "results.md": [*lines, "", "## Details", "", *listed]}
     for name, about in _DETAILS.items():
         head = [f"# {about}", "", "Beside the page of [results](../results.md).", ""]
+        words = [] if name == _EXTRAPOLATION else WORDS.splitlines()
         pages[root / "docs" / "results" / f"{name}.md"] = [
             line.replace("](figures/", "](../figures/")
-            for line in (*head, *WORDS.splitlines(), *page_lines(results, name))
+            for line in (*head, *words, *page_lines(results, name))
         ]
     readme = root / "README.md"
     before, begin, rest = readme.read_text(encoding="utf-8").partition(_BEGIN)

@@ -218,9 +218,16 @@ class ListedScores:
 
     def dense(self) -> Tensor:
         """(Q, E) scores of all entities; for small graphs."""
-        row = torch.arange(self.rows, device=self.device).repeat_interleave(self.entities)
-        entity = torch.arange(self.entities, device=self.device).repeat(self.rows)
-        return self.of(row, entity).view(self.rows, self.entities)
+        room = int(self._time.max()) + 1 if self.rows else 1
+        # Counts hang on the slot and the time alone: once for all queries that share them.
+        slot, member = torch.unique(self._relation * room + self._time, return_inverse=True)
+        cell = slot.repeat_interleave(self.entities)
+        entity = torch.arange(self.entities, device=self.device).repeat(len(slot))
+        count = self._slots.usage(entity, cell // room, cell % room, ()).count
+        row = torch.arange(self.rows, device=self.device).unsqueeze(1)
+        table = self._unlisted(row, count.view(len(slot), self.entities)[member])
+        table[self.query, self.entity] = self.score
+        return table
 
 
 Scores = Tensor | ListedScores
