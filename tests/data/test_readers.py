@@ -696,6 +696,22 @@ def test_one_long_cell_of_parquet_has_the_same_budget(tmp_path: Path) -> None:
         assert pa.total_allocated_bytes() - before < 10**7
 
 
+def test_lists_in_parquet_are_not_read(tmp_path: Path) -> None:
+    """A hundred bytes are a million equal cells of a list, and nothing but reading tells so."""
+    path = tmp_path / "facts.parquet"
+    lists = pa.ListArray.from_arrays([0, *[5 * 10**6] * 2], pa.array(["x"]).take([0] * 5 * 10**6))
+    fact = {"s": ["a", "b"], "r": ["c", "c"], "o": ["d", "d"], "t": [1, 2]}
+    parquet.write_table(pa.table({"notes": lists, **fact}), path, compression="zstd")
+    assert path.stat().st_size < 10_000
+    imports = "import pyarrow.parquet\nfrom metatkgr.data.readers import read_facts"
+    program = "assert len(read_facts(sys.argv[1], most_bytes=10**6)) == 2"
+    before, after = peak_megabytes(imports, program, path)
+    assert after - before < 100  # is imported meanwhile; the list would be 90 more
+    parquet.write_table(pa.table({"notes": lists}), path)
+    with pytest.raises(DataError, match="columns of lists or tables"):
+        read_facts(path)
+
+
 def test_a_line_of_json_is_not_read_at_any_length(tmp_path: Path) -> None:
     path = tmp_path / "facts.jsonl"
     good = b'{"s": 1, "r": 1, "o": 1, "t": 1}\n'

@@ -29,9 +29,15 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         raise DataError(f"to read {file}, install pyarrow (pip install pyarrow)") from None
     try:
         opened = parquet.ParquetFile(file)
-        names = list(opened.schema_arrow.names)
+        # No part of a fact is a list or a table, and how long they are the file need not tell.
+        flat = [field for field in opened.schema_arrow if not pa.types.is_nested(field.type)]
+        names = [field.name for field in flat]
+        twice = len(set(names)) < len(names)
+        lists = len(flat) < len(opened.schema_arrow)
+        if lists and (twice or not flat):
+            raise DataError(f"{file} has columns of lists or tables: keep those with single values")
         # A run of equal cells is a few bytes in the file. Texts stay numbers into a dictionary.
-        texts = [field.name for field in opened.schema_arrow if _is_text(field.type)]
+        texts = [field.name for field in flat if _is_text(field.type)]
         opened = parquet.ParquetFile(file, read_dictionary=texts)
         about = opened.metadata
         if rows is None:
@@ -39,7 +45,8 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
             first_rows = _unpacked(about, min(1, about.num_row_groups))
             Budget(str(file), options).take("its first rows", size=first_rows)
             Budget(str(file), options).take("its rows", cells=about.num_rows * len(ROLES))
-        first = next(opened.iter_batches(batch_size=SAMPLE), None)
+        some = names if lists else None
+        first = next(opened.iter_batches(batch_size=SAMPLE, columns=some), None)
         if first is None:
             raise DataError(f"{file} holds no rows")
         named = ReadOptions.of(options, {"name": str(file)})  # what errors call it
@@ -49,14 +56,14 @@ def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool
         by_role = ReadOptions.of(named, changes)
         needed = [role for role in roles if not times_only or role in ("time", "end")]
         wanted = [names[layout.positions[role]] for role in needed]
-        # By position where names are there twice.
-        twice = len(set(names)) < len(names)
         if rows is None:
             size = _unpacked(about, about.num_row_groups)
             Budget(str(file), options).take("its columns", size=size)
         number = 0
         for batch in opened.iter_batches(
-            batch_size=rows or _ROWS, columns=None if twice else wanted
+            # By position where names are there twice.
+            batch_size=rows or _ROWS,
+            columns=None if twice else wanted,
         ):
             size = batch.num_rows
             columns = {
