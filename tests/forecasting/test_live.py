@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import random
 import sys
+import weakref
 from unittest.mock import patch
 
 import pytest
+import torch
 
 import metatkgr as mt
 from metatkgr.data.world import simulate
@@ -17,6 +19,7 @@ from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.layer import base_layers
 
 GUESS = Calibration()
 Row = tuple[str, str, str, str]
@@ -67,6 +70,29 @@ def test_a_snapshot_and_the_model_read_one_index() -> None:
     snapshot = forecaster.snapshot()
     assert TemporalIndex.of(snapshot.visible) is snapshot.index
     assert forecaster.model.index_ is snapshot.index
+
+
+def test_an_index_goes_with_its_facts() -> None:
+    """At once: a service that takes back facts of its base would hold many until the next gc."""
+    facts = simulate(facts=600, seed=1)
+    forecaster = Forecaster.of(facts, "paths", calibration=GUESS)
+    rows = [(f"N {n}", facts.relations[0], facts.entities[n % 40], 5) for n in range(400)]
+    forecaster.observe(rows)
+    forecaster.predict(facts.entities[0])
+    (layer,) = map(weakref.ref, base_layers(forecaster.snapshot().visible, torch.device("cpu")))
+    gc.collect()
+    gc.disable()
+    try:
+        names, last = facts.entities, len(facts) - 1
+        subject, object_ = names[facts.subject[last]], names[facts.object[last]]
+        relation, step = facts.relations[facts.relation[last]], int(facts.time[last])
+        assert forecaster.retract([(subject, relation, object_, step)]).retracted == 1
+        forecaster.observe([("O", facts.relations[0], facts.entities[1], 5)])
+        forecaster._engine._visible = forecaster.snapshot().visible  # what it was trained on
+        forecaster.predict(facts.entities[0])
+        assert layer() is None
+    finally:
+        gc.enable()
 
 
 def answers(forecaster: Forecaster, who: list[str]) -> list[object]:

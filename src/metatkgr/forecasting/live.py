@@ -1,6 +1,6 @@
 """A forecaster at work: the facts it knows, and a model that is kept in step with them.
 
-The first are the base of the temporal index, and indexed once. The arrivals are few, lie in a list
+The first are the base of the temporal index, and indexed once. The arrivals are few, lie in columns
 ordered by time and name (so that the order in which they came does not matter), and are its recent
 layer, indexed anew when someone asks; when they have become many, they join the base. A snapshot of
 them never changes; a ``LiveGraph`` takes facts in, an :class:`Engine` shows them to a model.

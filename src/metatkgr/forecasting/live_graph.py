@@ -44,9 +44,12 @@ class LiveGraph:
         """(5, n) subject, relation, object, step and number of each arrival, by step, subject's
         name, relation and object's name. Never changed, since snapshots hold on to it."""
         self._version = next(_VERSIONS)
+        self._index: TemporalIndex | None = None
         self._start(facts)
 
     def _start(self, facts: Facts) -> None:
+        if self._index is not None:
+            self._index.forget_arrivals()
         self._visible = VisibleFacts.of(facts)
         # Held here, so that snapshots that come and go share the layer of the first facts.
         self._index = TemporalIndex.of(self._visible)
@@ -124,6 +127,7 @@ class LiveGraph:
             return True
         if max(subject, object_) >= len(self._visible.base.entities):
             return False  # one of them came later than all first facts
+        assert self._index is not None
         return self._index.happened(subject, relation, object_, step)
 
     def _has_arrived(self, subject: int, relation: int, object_: int, step: int) -> bool:

@@ -134,6 +134,15 @@ class TemporalIndex:
         latest = LinkLayer.of(VisibleFacts.of(some_facts(visible.recent, later)), device)
         return cls([*before._layers, latest], before, [*layers, recent])
 
+    def forget_arrivals(self) -> None:
+        """Let go of the index that is kept for facts that grow from these: they will not any more.
+
+        It has the layers that keep it: without this, they would stay until garbage is collected,
+        which in a large process is seldom.
+        """
+        for layer in self._layers:
+            layer.arrived = None
+
     @classmethod
     def of_supports(
         cls,
