@@ -140,8 +140,9 @@ def measured(
 def best_settings(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Those that did best on valid; none: those of the preset, or nothing was tried."""
     tried = content["valid"].get(name, {})
-    best = max(tried.values(), key=lambda cell: float(cell["mrr"]), default={"settings": {}})
-    return dict(best["settings"])
+    if not tried:
+        return {}
+    return dict(max(tried.values(), key=lambda cell: float(cell["mrr"]))["settings"])
 
 
 def chosen(content: Mapping[str, Any], name: str) -> str:

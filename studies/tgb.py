@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.frames import need
 from metatkgr.data.sources import load
 from metatkgr.data.visibility import directed
-from metatkgr.errors import MetaTKGRError
+from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.evaluation.tgb import tgb_queries
 from metatkgr.experiments.cell_run import commit
@@ -43,30 +44,26 @@ RESULTS = Path("results/tgb.json")
 
 def sampler_of(tasks: Extrapolation, folder: Path) -> Any:
     """py-tgb's sampler of negatives, over sets that its own generator makes from the test edges."""
-    need("tgb")
-    from tgb.linkproppred.tkg_negative_generator import TKGNegativeEdgeGenerator
-    from tgb.linkproppred.tkg_negative_sampler import TKGNegativeEdgeSampler
-    from torch_geometric.data import TemporalData
-
+    generating = need("tgb.linkproppred.tkg_negative_generator")
+    sampling = need("tgb.linkproppred.tkg_negative_sampler")
     facts: Facts = tasks.facts
     rows = np.flatnonzero(facts.time >= tasks.questions.time.min())
     source, relation, target, step = map(torch.from_numpy, directed(facts.select(rows)))
-    edges = TemporalData(src=source, dst=target, t=step, edge_type=relation)
+    edges = need("torch_geometric.data").TemporalData(
+        src=source, dst=target, t=step, edge_type=relation
+    )
     last = len(facts.entities) - 1
     words = {"first_dst_id": 0, "last_dst_id": last, "strategy": "time-filtered"}
-    TKGNegativeEdgeGenerator(NAME, edge_data=edges, **words).generate_negative_samples(
-        edges, "test", str(folder)
-    )
-    sampler = TKGNegativeEdgeSampler(NAME, **words)
+    generator = generating.TKGNegativeEdgeGenerator(NAME, edge_data=edges, **words)
+    generator.generate_negative_samples(edges, "test", str(folder))
+    sampler = sampling.TKGNegativeEdgeSampler(NAME, **words)
     sampler.load_eval_set(str(folder / f"{NAME}_test_ns.pkl"), "test")
     return sampler
 
 
 def agreement(model: Model[Any], tasks: Extrapolation, sampler: Any) -> dict[str, Any]:
     """How many queries are ranked alike, and the mean reciprocal ranks of both evaluators."""
-    from tgb.linkproppred.evaluate import Evaluator
-
-    evaluator = Evaluator(NAME)
+    evaluator = need("tgb.linkproppred.evaluate").Evaluator(NAME)
     # As theirs: in single precision, in which every rank that can occur is exact.
     ours = np.float32(1) / evaluate(model, tasks).ranks["time"].astype(np.float32)
     theirs, other_negatives = np.empty(len(ours), np.float32), 0
@@ -92,8 +89,11 @@ def main(arguments: Sequence[str]) -> str:
     parser.add_argument("--questions", type=int, help="at most so many, drawn evenly; else all")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; added to")
     words = parser.parse_args(arguments)
-    need("tgb")
-    content = read_json(words.out) if words.out.exists() else {"dataset": NAME, "rows": {}}
+    if find_spec("tgb") is None:
+        raise DataError("this needs py-tgb: pip install --no-deps py-tgb clint args")
+    content: dict[str, Any] = {"dataset": NAME, "rows": {}}
+    if words.out.exists():
+        content = read_json(words.out)
     dataset = DATASETS[NAME]
     facts = load(dataset.facts)
     tasks = Extrapolation.build(facts, split=dataset.split)

@@ -172,7 +172,7 @@ def write_tgb(
     return written
 
 
-def _directed(relation: int, used: IntArray, relations: int) -> int:
+def _directed(relation: int, used: npt.NDArray[Any], relations: int) -> int:
     """The number of a directed relation among those that occur."""
     inverse, plain = divmod(relation, relations)
     return int(np.searchsorted(used, plain)) + inverse * len(used)

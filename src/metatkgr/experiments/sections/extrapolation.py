@@ -131,16 +131,22 @@ def _table(name: str, cells: Mapping[str, Any]) -> list[str]:
 
 
 def gaps(name: str, cells: Mapping[str, Any]) -> str:
-    """Which published MRR our best row is above, and how far below the others."""
+    """How the highest of our rows stands to each published MRR, and where it loses."""
     best = max(cells, key=lambda row: cells[row]["mrr"])
-    ours = round(cells[best]["mrr"], 4)
-    above, below = [], []
+    cell, ours = cells[best], round(cells[best]["mrr"], 4)
+    low, high = cell["mrr_ci95"]
+    groups: dict[str, list[str]] = {"above": [], "not to be told from": [], "below": []}
     for row, (mrr, *_) in FIGURES[name].items():
         assert mrr is not None
-        (above if ours > mrr else below).append(f"{row} ({ours - mrr:+.4f})")
-    parts = [f"above {', '.join(above)}"] * bool(above)
-    parts += [f"not above {', '.join(below)}"] * bool(below)
-    return f"Our best row ({_named(best)}: {number(ours, 4)}) is {' and '.join(parts)}."
+        group = "above" if low > mrr else "below" if high < mrr else "not to be told from"
+        groups[group].append(f"{row} ({ours - mrr:+.4f})")
+    told = [f"{group} {', '.join(rows)}" for group, rows in groups.items() if rows]
+    again = (cell["mrr"] - cell["novel"] * cell["mrr_novel"]) / (1 - cell["novel"])
+    return (
+        f"The highest of our rows ({_named(best)}: {number(ours, 4)}) is, by its interval, "
+        f"{'; '.join(told)}. Its MRR is {number(cell['mrr_novel'])} on these answers and "
+        f"{number(again)} on the others."
+    )
 
 
 def _named(row: str) -> str:
