@@ -313,25 +313,20 @@ def fit_spans(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
         size: (N,) steps of the spans.
         event: (N,) 1 where something came.
     """
-    spread = rows.std(0, correction=0).clamp(min=0.1)
-    rows, start = rows / spread, torch.tensor(PRIOR, dtype=torch.float64) * spread
 
-    def parts(w: Tensor) -> tuple[Tensor, Tensor]:
-        rate = size * (rows @ w).clamp(-_STEEPEST, 12).exp()
+    def loss(scaled: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        rate = size * (scaled @ w).clamp(-_STEEPEST, 12).exp()
         come = -torch.log(-torch.expm1(-rate).clamp(max=-1e-30))
-        loss = torch.where(event > 0, come, rate).sum()
-        return rate, loss + 0.5 * _RIDGE * (w - start).square().sum()
+        return rate, torch.where(event > 0, come, rate).sum()
 
-    def move(w: Tensor, rate: Tensor) -> Tensor:
+    def derivatives(scaled: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
         share = rate / torch.expm1(rate.clamp(min=1e-12))
         slope = torch.where(event > 0, -share, rate)
         curve = torch.where(event > 0, share * (rate + share - 1), rate).clamp(min=1e-12)
-        gradient = rows.T @ slope + _RIDGE * (w - start)
-        hessian = rows.T @ (rows * curve.unsqueeze(1)) + _RIDGE * torch.eye(len(start)).double()
-        whole: Tensor = torch.linalg.solve(hessian, gradient)
-        return whole
+        return scaled.T @ slope, scaled.T @ (scaled * curve.unsqueeze(1))
 
-    return newton(start, parts, move, _SETTLED * len(rows)) / spread
+    start = torch.tensor(PRIOR, dtype=torch.float64)
+    return newton(rows, start, loss, derivatives, ridge=_RIDGE, settled=_SETTLED * len(rows))
 
 
 def within_report(visible: VisibleFacts, *, share: float = 0.75, seed: int = 0) -> dict[str, Any]:
