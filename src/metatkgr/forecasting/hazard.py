@@ -75,6 +75,8 @@ own ways, a season or a boom, should not decide alone."""
 BASELINES = ("constant rate", "last gap")
 AHEAD = (1, 7, 30, 90)
 """Steps for which the report tells errors."""
+_FITTED = 0.75
+"""Share of the facts that the fit of the report sees."""
 
 
 def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor) -> Tensor:
@@ -329,15 +331,13 @@ def fit_spans(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
     return newton(rows, start, loss, derivatives, ridge=_RIDGE, settled=_SETTLED * len(rows))
 
 
-def within_report(visible: VisibleFacts, *, share: float = 0.75, seed: int = 0) -> dict[str, Any]:
+def within_report(visible: VisibleFacts) -> dict[str, Any]:
     """How good the probabilities of ``within`` are on the last facts, by a fit to those before.
 
     Beside them two simple forecasters: a constant rate for each relation, and the last gap again.
 
     Args:
         visible: the graph, all of it public.
-        share: of the facts that the fit sees.
-        seed: picks the entities.
 
     Returns:
         For each number of steps: queries, and of each forecaster the mean log-likelihood, the Brier
@@ -345,10 +345,10 @@ def within_report(visible: VisibleFacts, *, share: float = 0.75, seed: int = 0) 
     """
     index, facts = TemporalIndex.of(visible), visible.base
     end = int(facts.time[-1])
-    cut = int(facts.time[int(share * len(facts))])
-    hazard = fit_hazard(visible, until=cut, seed=seed)
-    past = _Lives.draw(index, visible, 0, cut, seed)
-    lives = _Lives.draw(index, visible, cut, end, seed + 1)
+    cut = int(facts.time[int(_FITTED * len(facts))])
+    hazard = fit_hazard(visible, until=cut)
+    past = _Lives.draw(index, visible, 0, cut, seed=0)
+    lives = _Lives.draw(index, visible, cut, end, seed=1)
     steps = torch.tensor(AHEAD)
     ours = hazard.within(index, lives.columns, AHEAD)
     constant, last = _constant(index, past, lives, steps), _last_gap(index, lives, steps)
