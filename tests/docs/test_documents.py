@@ -20,7 +20,7 @@ import pytest
 from command_line import Run
 from local_service import Command
 from metatkgr.data import catalog
-from metatkgr.experiments.pages import pages_of
+from metatkgr.experiments.report import pages_of
 from metatkgr.experiments.results import Results
 from metatkgr.experiments.sections.findings import STALE
 

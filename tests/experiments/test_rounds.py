@@ -152,18 +152,18 @@ def test_a_row_whose_settings_changed_is_stale_and_marked(tmp_path: Path) -> Non
 def test_pages_that_differ_from_the_records_fail(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metatkgr.experiments import pages
+    from metatkgr.experiments import report
     from studies.collect import collect
 
-    (tmp_path / "README.md").write_text(f"# x\n{pages._BEGIN}\n{pages._END}\ny\n")
+    (tmp_path / "README.md").write_text(f"# x\n{report._BEGIN}\n{report._END}\ny\n")
     (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)
     assert "run it in a checkout" in run("reproduce", "--check").err
     cells = [Cell("world:3000:1", rule, k) for rule in ("pagerank", "paths") for k in (1, 3)]
     run_grid(tmp_path / "out", cells, say=lambda text: None)
     collect(Results.read(tmp_path / "out").records, tmp_path / "results")
-    monkeypatch.setattr(pages, "readme_results", lambda results: ["a table"])
-    monkeypatch.setattr(pages, "DATASETS", ())
+    monkeypatch.setattr(report, "readme_results", lambda results: ["a table"])
+    monkeypatch.setattr(report, "DATASETS", ())
     missing = run("reproduce", "--check")
     assert missing.code == 1
     assert run("reproduce", "--write-pages").code == 0

@@ -16,12 +16,12 @@ from metatkgr.cli.evaluate import evaluate as evaluate_command
 from metatkgr.cli.evaluate import models as models_command
 from metatkgr.cli.predict import calibrate as calibrate_command
 from metatkgr.cli.predict import predict as predict_command
-from metatkgr.cli.pretrain import pretrain as pretrain_command
 from metatkgr.cli.reproduce import reproduce as reproduce_command
 from metatkgr.cli.serve import mcp as mcp_command
 from metatkgr.cli.serve import serve as serve_command
 from metatkgr.cli.serve import token as token_command
 from metatkgr.cli.store import app as store_app
+from metatkgr.cli.train import pretrain as pretrain_command
 from metatkgr.cli.train import train as train_command
 from metatkgr.cli.tune import tune as tune_command
 from metatkgr.errors import MetaTKGRError

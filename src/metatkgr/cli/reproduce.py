@@ -177,7 +177,7 @@ def reproduce(
 
 def _pages(console: Any, *, write: bool) -> None:
     from metatkgr.errors import DataError
-    from metatkgr.experiments import pages
+    from metatkgr.experiments import report
     from metatkgr.experiments.results import Results
     from metatkgr.experiments.rounds import changed_settings
 
@@ -185,11 +185,11 @@ def _pages(console: Any, *, write: bool) -> None:
     if not (root / "results" / "cells").is_dir() or not (root / "README.md").is_file():
         raise DataError("there is no results/cells and README.md here: run it in a checkout")
     if write:
-        for path in pages.write_pages(root):
+        for path in report.write_pages(root):
             console.print(f"wrote {path}", soft_wrap=True)
         return
     results = Results.of_repository(root / "results")
-    found = pages.differences(root, results)
+    found = report.differences(root, results)
     for line in found:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     stale = sum(bool(changed_settings(record)) for record in results.records)

@@ -55,56 +55,68 @@ def conditional_logit(
     group = torch.unique_consecutive(group, return_inverse=True)[1]
     groups = int(group[-1]) + 1
     weight = torch.zeros(groups, dtype=torch.float64).index_add_(0, group, right)
-    # Rows of about the same size: the penalty means the same for all.
-    size = rows.std(0, correction=0).clamp(min=0.1)
-    rows, chosen, start = rows / size, start * size, start * size
 
-    def shares(w: Tensor) -> tuple[Tensor, Tensor]:
-        logit = offset + rows @ w
+    def loss(scaled: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        logit = offset + scaled @ w
         top = torch.full_like(weight, -torch.inf).scatter_reduce(0, group, logit, "amax")
         part = (logit - top[group]).exp()
         total = torch.zeros_like(weight).index_add_(0, group, part)
-        penalty = 0.5 * _RIDGE * (w - start).square().sum()
-        loss = (weight * (total.log() + top)).sum() - (right * logit).sum() + penalty
-        return part / total[group], loss
+        value = (weight * (total.log() + top)).sum() - (right * logit).sum()
+        return part / total[group], value
 
-    def move(w: Tensor, share: Tensor) -> Tensor:
+    def derivatives(scaled: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         part = share * weight[group]
-        slope = rows.T @ (part - right) + _RIDGE * (w - start)
-        mean = torch.zeros(groups, rows.shape[1], dtype=torch.float64)
-        mean.index_add_(0, group, rows * share.unsqueeze(1))
-        curve = rows.T @ (rows * part.unsqueeze(1)) - mean.T @ (mean * weight.unsqueeze(1))
-        curve = curve + _RIDGE * torch.eye(len(start), dtype=torch.float64)
-        whole: Tensor = torch.linalg.solve(curve, slope)
-        return whole
+        mean = torch.zeros(groups, scaled.shape[1], dtype=torch.float64)
+        mean.index_add_(0, group, scaled * share.unsqueeze(1))
+        curve = scaled.T @ (scaled * part.unsqueeze(1)) - mean.T @ (mean * weight.unsqueeze(1))
+        return scaled.T @ (part - right), curve
 
-    return newton(chosen, shares, move, _SETTLED * len(weight)) / size
+    return newton(rows, start, loss, derivatives, ridge=_RIDGE, settled=_SETTLED * len(weight))
 
 
 def newton(
-    chosen: Tensor,
-    parts: Callable[[Tensor], tuple[Tensor, Tensor]],
-    move: Callable[[Tensor, Tensor], Tensor],
-    least: float,
+    rows: Tensor,
+    start: Tensor,
+    loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    derivatives: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    *,
+    ridge: float,
+    settled: float,
 ) -> Tensor:
-    """The weights at which a convex loss is least, by Newton's method with halved steps.
+    """(F,) weights at which a convex loss of rows · w is least, held to where they start.
+
+    By Newton's method with halved steps, on the loss and a penalty on the way from ``start``.
 
     Args:
-        chosen: (F,) where to begin.
-        parts: of weights, what the next step needs of them, and their loss.
-        move: of weights and what they need, the whole step that is taken off.
-        least: a step that gains less is the last.
+        rows: (N, F).
+        start: (F,) where to begin.
+        loss: of scaled rows and weights, what the derivatives need of them, and the loss.
+        derivatives: of scaled rows and what they need, the slope (F,) and the curve (F, F).
+        ridge: how strongly weights are held to where they start.
+        settled: a step that gains less is the last.
     """
-    state, loss = parts(chosen)
+    # Rows of about the same size: the penalty means the same for all.
+    size = rows.std(0, correction=0).clamp(min=0.1)
+    rows, start = rows / size, start * size
+    ridges = ridge * torch.eye(len(start), dtype=torch.float64)
+
+    def penalised(w: Tensor) -> tuple[Tensor, Tensor]:
+        state, value = loss(rows, w)
+        return state, value + 0.5 * ridge * (w - start).square().sum()
+
+    chosen = start
+    state, least = penalised(chosen)
     for _ in range(_ROUNDS):
-        whole, step = move(chosen, state), 1.0
+        slope, curve = derivatives(rows, state)
+        whole: Tensor = torch.linalg.solve(curve + ridges, slope + ridge * (chosen - start))
+        step = 1.0
         while True:
-            tried, tried_loss = parts(chosen - step * whole)
-            if float(tried_loss) <= float(loss) or step < 1e-6:
+            tried, tried_loss = penalised(chosen - step * whole)
+            if float(tried_loss) <= float(least) or step < 1e-6:
                 break
             step /= 2
-        gained = float(loss - tried_loss)
-        chosen, state, loss = chosen - step * whole, tried, tried_loss
-        if gained < least:
+        gained = float(least - tried_loss)
+        chosen, state, least = chosen - step * whole, tried, tried_loss
+        if gained < settled:
             break
-    return chosen
+    return chosen / size

@@ -75,6 +75,8 @@ own ways, a season or a boom, should not decide alone."""
 BASELINES = ("constant rate", "last gap")
 AHEAD = (1, 7, 30, 90)
 """Steps for which the report tells errors."""
+_FITTED = 0.75
+"""Share of the facts that the fit of the report sees."""
 
 
 def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor) -> Tensor:
@@ -313,36 +315,29 @@ def fit_spans(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:
         size: (N,) steps of the spans.
         event: (N,) 1 where something came.
     """
-    spread = rows.std(0, correction=0).clamp(min=0.1)
-    rows, start = rows / spread, torch.tensor(PRIOR, dtype=torch.float64) * spread
 
-    def parts(w: Tensor) -> tuple[Tensor, Tensor]:
-        rate = size * (rows @ w).clamp(-_STEEPEST, 12).exp()
+    def loss(scaled: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        rate = size * (scaled @ w).clamp(-_STEEPEST, 12).exp()
         come = -torch.log(-torch.expm1(-rate).clamp(max=-1e-30))
-        loss = torch.where(event > 0, come, rate).sum()
-        return rate, loss + 0.5 * _RIDGE * (w - start).square().sum()
+        return rate, torch.where(event > 0, come, rate).sum()
 
-    def move(w: Tensor, rate: Tensor) -> Tensor:
+    def derivatives(scaled: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
         share = rate / torch.expm1(rate.clamp(min=1e-12))
         slope = torch.where(event > 0, -share, rate)
         curve = torch.where(event > 0, share * (rate + share - 1), rate).clamp(min=1e-12)
-        gradient = rows.T @ slope + _RIDGE * (w - start)
-        hessian = rows.T @ (rows * curve.unsqueeze(1)) + _RIDGE * torch.eye(len(start)).double()
-        whole: Tensor = torch.linalg.solve(hessian, gradient)
-        return whole
+        return scaled.T @ slope, scaled.T @ (scaled * curve.unsqueeze(1))
 
-    return newton(start, parts, move, _SETTLED * len(rows)) / spread
+    start = torch.tensor(PRIOR, dtype=torch.float64)
+    return newton(rows, start, loss, derivatives, ridge=_RIDGE, settled=_SETTLED * len(rows))
 
 
-def within_report(visible: VisibleFacts, *, share: float = 0.75, seed: int = 0) -> dict[str, Any]:
+def within_report(visible: VisibleFacts) -> dict[str, Any]:
     """How good the probabilities of ``within`` are on the last facts, by a fit to those before.
 
     Beside them two simple forecasters: a constant rate for each relation, and the last gap again.
 
     Args:
         visible: the graph, all of it public.
-        share: of the facts that the fit sees.
-        seed: picks the entities.
 
     Returns:
         For each number of steps: queries, and of each forecaster the mean log-likelihood, the Brier
@@ -350,10 +345,10 @@ def within_report(visible: VisibleFacts, *, share: float = 0.75, seed: int = 0) 
     """
     index, facts = TemporalIndex.of(visible), visible.base
     end = int(facts.time[-1])
-    cut = int(facts.time[int(share * len(facts))])
-    hazard = fit_hazard(visible, until=cut, seed=seed)
-    past = _Lives.draw(index, visible, 0, cut, seed)
-    lives = _Lives.draw(index, visible, cut, end, seed + 1)
+    cut = int(facts.time[int(_FITTED * len(facts))])
+    hazard = fit_hazard(visible, until=cut)
+    past = _Lives.draw(index, visible, 0, cut, seed=0)
+    lives = _Lives.draw(index, visible, cut, end, seed=1)
     steps = torch.tensor(AHEAD)
     ours = hazard.within(index, lives.columns, AHEAD)
     constant, last = _constant(index, past, lives, steps), _last_gap(index, lives, steps)

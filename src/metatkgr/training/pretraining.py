@@ -27,7 +27,6 @@ from metatkgr.models.evidence.training import (
     answer_loss,
     example_sets,
 )
-from metatkgr.models.trainable import ShareOut
 
 __all__ = ["SETTINGS", "SHOTS", "GraphExamples", "fit", "read_graph"]
 
@@ -53,7 +52,6 @@ def read_graph(
     shots: Sequence[int | str] = SHOTS,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    share_out: ShareOut = map,
 ) -> GraphExamples:
     """The examples of a graph, as a training on it would read them.
 
@@ -65,7 +63,6 @@ def read_graph(
         shots: each K.
         seed: of the choice of examples.
         device: where to read.
-        share_out: reads the examples, here or on other machines.
 
     Raises:
         DataError: there is nothing to learn from, or it is a test graph.
@@ -76,7 +73,7 @@ def read_graph(
         problem = Problem.of(facts, shots=number, seed=seed)
         sets = example_sets(problem, settings, seed)
         read = ExampleReader(sets, problem.known, settings, torch.device(device))
-        parts += share_out(read, read.pieces())
+        parts += map(read, read.pieces())
     if not sum(len(part.relation) for part in parts):
         raise DataError(f"{facts.name}: no entity has more facts than one, nothing to learn from")
     examples = Examples.cat(parts)

@@ -99,26 +99,23 @@ def _of_evidence(results: Results) -> list[str]:
     ]
 
 
-def evidence_ablation_table(
-    results: Results, tested: Sequence[Comparison], shots: int = 3
-) -> list[str]:
-    """The evidence model in full and with parts left out, and what that changes.
+def evidence_ablation_table(results: Results, tested: Sequence[Comparison]) -> list[str]:
+    """The evidence model in full and with parts left out, and what that changes; 3-shot.
 
     Args:
         results: all results.
         tested: the full model compared with each ablation.
-        shots: K.
     """
-    compared = {(c.dataset, c.other): c for c in tested if c.shots == shots}
+    compared = {(c.dataset, c.other): c for c in tested if c.shots == 3}
     rows = []
     for name, row in ablation_rows(results, EVIDENCE):
         cells = []
         for dataset in results.datasets:
-            values = results.values(dataset, row, shots)
+            values = results.values(dataset, row, 3)
             if values is None:
                 cells.append(MISSING)
                 continue
-            change = _change(results, dataset, row, shots, compared)
+            change = _change(results, dataset, row, 3, compared)
             cells.append(" / ".join(mean_and_spread(values)) + change)
         said = "" if row == EVIDENCE else _MISSING_PART[name]
         rows.append([name if row == EVIDENCE else f"`{name}`", said, *cells])

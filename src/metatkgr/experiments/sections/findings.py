@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from metatkgr.evaluation.filters import FILTERS
 from metatkgr.experiments.cells import RULES, Row, row_order
 from metatkgr.experiments.published import METRICS, PUBLISHED
 from metatkgr.experiments.records import FloatArray
@@ -33,9 +34,7 @@ def _findings(results: Results) -> list[str]:
 @section("parts", place=69, page="ablations")
 def _parts(results: Results) -> list[str]:
     said = [
-        sentence
-        for full in (METATKGR, EVIDENCE)
-        for sentence in _ablation_findings(results, results.against_ablations(full), full_row=full)
+        sentence for full in (METATKGR, EVIDENCE) for sentence in _ablation_findings(results, full)
     ]
     return ["", "## What each part is worth", "", *(f"- {text}" for text in said)] if said else []
 
@@ -113,7 +112,6 @@ def _against_published(results: Results, row: Row) -> Counter[str]:
 def leaders(
     results: Results,
     shots: int,
-    filters: Sequence[str] = ("static", "time"),
     instead: Mapping[tuple[str, int, str], FloatArray] | None = None,
 ) -> Counter[str]:
     """In how many cells each row has the highest number, of all and (static) the published model.
@@ -121,12 +119,11 @@ def leaders(
     Args:
         results: all results.
         shots: K.
-        filters: of the ranks.
         instead: (4,) other means of ``evidence``, by dataset, K and filter.
     """
     leads: Counter[str] = Counter()
     for dataset in results.datasets:
-        for kind in filters:
+        for kind in FILTERS:
             means = {
                 row.label: values.mean(0)
                 for row in results.rows(shots)
@@ -157,14 +154,14 @@ def leader_findings(results: Results) -> list[str]:
     return sentences
 
 
-def _rule_findings(results: Results, shots: int = 3) -> list[str]:
-    """Where a rule that learns nothing beats models that do."""
+def _rule_findings(results: Results) -> list[str]:
+    """Where a rule that learns nothing beats models that do; 3-shot."""
     sentences = []
     for dataset in results.datasets:
         scores = {
             row: float(values[:, 0].mean())
-            for row in results.rows(shots)
-            if (values := results.values(dataset, row, shots)) is not None
+            for row in results.rows(3)
+            if (values := results.values(dataset, row, 3)) is not None
         }
         rules = {row: score for row, score in scores.items() if row.model in RULES}
         learned = {row: score for row, score in scores.items() if row.model not in RULES}
@@ -173,8 +170,7 @@ def _rule_findings(results: Results, shots: int = 3) -> list[str]:
         best = max(rules, key=lambda row: rules[row])
         above = sorted((r for r in learned if learned[r] > rules[best]), key=lambda r: -learned[r])
         text = (
-            f"{dataset}, {shots}-shot: the better rule, {best.label}, has the MRR "
-            f"{number(rules[best])}; "
+            f"{dataset}, 3-shot: the better rule, {best.label}, has the MRR {number(rules[best])}; "
         )
         if above:
             listed = ", ".join(f"{row.label} ({number(learned[row])})" for row in above)
@@ -189,16 +185,15 @@ def _rule_findings(results: Results, shots: int = 3) -> list[str]:
     return sentences
 
 
-def _ablation_findings(
-    results: Results, tested: Sequence[Comparison], shots: int = 3, *, full_row: Row = METATKGR
-) -> list[str]:
-    """What leaving out a part changes; ``tested`` compares the full model with each ablation."""
+def _ablation_findings(results: Results, full_row: Row) -> list[str]:
+    """What leaving out a part of a model changes; 3-shot."""
     sentences = []
-    compared = {(c.dataset, c.other): c for c in tested if c.shots == shots}
+    tested = results.against_ablations(full_row)
+    compared = {(c.dataset, c.other): c for c in tested if c.shots == 3}
     for name, row in ablation_rows(results, full_row)[1:]:
         parts = []
         for dataset in results.datasets:
-            full, ablated = results.common(dataset, full_row, row, shots)
+            full, ablated = results.common(dataset, full_row, row, 3)
             if full is None or ablated is None:
                 continue
             change = ablated[:, 0].mean() - full[:, 0].mean()

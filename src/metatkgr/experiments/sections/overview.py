@@ -133,8 +133,8 @@ def unseen_graphs(results: Results) -> list[str]:
     ]
 
 
-def _mean(results: Results, dataset: str, row: Row, shots: int = _SHOTS) -> float | None:
-    values = results.values(dataset, row, shots)
+def _mean(results: Results, dataset: str, row: Row) -> float | None:
+    values = results.values(dataset, row, _SHOTS)
     return None if values is None else float(values[:, 0].mean())
 
 
