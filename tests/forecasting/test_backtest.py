@@ -85,6 +85,23 @@ def test_the_numbers_are_those_of_the_rows(replayed: Backtest) -> None:
     assert replace(replayed, rows=(), said=()).to_json()["metrics"]["mrr"] is None
 
 
+def test_of_several_answers_on_a_day_each_is_a_question_of_its_own() -> None:
+    """Four partners every day: each is said to be the answer in a quarter, and is.
+
+    Before, all four counted as right, as if their probabilities had been far too low.
+    """
+    rows = [("a", "meets", name, day) for day in range(60) for name in "bcde"]
+    rows += [(f"n{day}", "meets", "b", day) for day in range(60)]
+    forecaster = Forecaster.of(mt.read_facts(rows), "paths")
+    done = backtest(forecaster, 30, questions=300)
+    asked = [row for row in done.rows if (row.entity, row.side) == ("a", "object")]
+    assert len(asked) > 50
+    said = sum(chance for chance, _ in done.said) / len(done.rows)
+    right = sum(was for _, was in done.said) / len(done.rows)
+    assert right <= 1
+    assert said == pytest.approx(right, abs=0.15)
+
+
 def test_a_period_without_facts_is_told(world: Facts) -> None:
     forecaster = Forecaster.of(world, "recurrency")
     with pytest.raises(DataError, match="nothing happened from"):

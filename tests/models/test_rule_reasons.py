@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pairs import PairTimes
 from metatkgr.models import create
-from metatkgr.models.base import Explanation, Link
+from metatkgr.models.base import Explains, Explanation, Link
 from metatkgr.models.common import explanations
 from metatkgr.models.common.explanations import supporting
 
@@ -110,32 +111,87 @@ class Literal:
             len(self.facts_of(x, inverse, None, t, False)),
         )
 
-    def lost(self, e: int, r: int, t: int, x: int, why: Explanation, walks: bool) -> float:
-        """The share of 1 / rank that is lost when the facts of a reason are left out."""
+    def shares(self, e: int, t: int, restart: float, steps: int) -> list[float]:
+        """Where walkers from e end, followed from entity to entity."""
+        linked = [
+            {o for s, _, o, when in self.links if s == n and when < t} for n in range(ENTITIES)
+        ]
+        first = linked[e] | {o for s, _, o, _ in self.own if s == e}
+        at, ends = {e: 1.0}, [0.0] * ENTITIES
+        for number in range(steps + 1):
+            moved: dict[int, float] = defaultdict(float)
+            for place, mass in at.items():
+                ends[place] += restart * mass
+                reachable = linked[place] if number else first
+                for target in reachable:
+                    moved[target] += (1 - restart) * mass / len(reachable)
+            at = moved
+        return ends
+
+    def scores(self, e: int, r: int, t: int, part: float) -> list[tuple[float, ...]]:
+        """By what ``pagerank`` orders: last link, last contact, walks and frequency as one."""
+        shares = self.shares(e, t, 0.15, 12)
+        result: list[tuple[float, ...]] = []
+        for z in range(ENTITIES):
+            link, contact, _, frequency = self.parts(e, r, t, z, walks=False)
+            near = min(shares[z], 0.9) if frequency else 0.0
+            result.append((link, contact, near + part * frequency))
+        return result
+
+    def without(self, e: int, r: int, x: int, why: Explanation) -> Literal:
+        """As if the facts of a reason had never been seen."""
         inverse = (r + self.relations) % (2 * self.relations)
-        y = why.links[0].target
+        # Two links for each neighbour that is shared: of e and of x.
+        some = {link.target for link in why.links[:: 2 if why.kind == "shared" else len(why.links)]}
 
         def gone(s: int, q: int, o: int, when: int) -> bool:
             if why.kind == "frequency":
                 ways = ((s, q, o), (o, (q + self.relations) % (2 * self.relations), s))
                 return any(a == x and p == inverse and b != e for a, p, b in ways)
             by_relation = (q == r, (q + self.relations) % (2 * self.relations) == r)
-            ends = ((s, o) == (e, y), (o, s) == (e, y))
+            ends = (s == e and o in some, o == e and s in some)
             same = why.kind != "contact"
-            return any(at and by == same for at, by in zip(ends, by_relation, strict=True))
+            return any(
+                at and (by == same or why.kind == "shared")
+                for at, by in zip(ends, by_relation, strict=True)
+            )
 
-        without = replace(
+        return replace(
             self,
             links=[link for link in self.links if not gone(*link)],
             own=[link for link in self.own if not gone(*link)],
         )
+
+    def lost(self, e: int, r: int, t: int, x: int, why: Explanation, walks: bool) -> float:
+        """The share of 1 / rank that is lost when the facts of a reason are left out."""
         others = [self.parts(e, r, t, z, walks) for z in range(ENTITIES) if z != x]
         ranks = []
-        for literal in (self, without):
+        for literal in (self, self.without(e, r, x, why)):
             own = literal.parts(e, r, t, x, walks)
             above, equal = sum(other > own for other in others), others.count(own)
             ranks.append(1 + above + equal / 2)
         return 1 - ranks[0] / ranks[1]
+
+    def lost_by_pagerank(self, e: int, r: int, t: int, x: int, why: Explanation) -> list[float]:
+        """The same for ``pagerank``; from and to, where rounding may part those that are equal."""
+        inverse = (r + self.relations) % (2 * self.relations)
+        facts = sum(len(self.facts_of(z, inverse, None, t, False)) for z in range(ENTITIES))
+        part = max(0.01 * (1 - sum(self.shares(e, t, 0.15, 12))) / max(facts, 1), 1e-15)
+        others = self.scores(e, r, t, part)
+        ranks = []
+        for literal in (self, self.without(e, r, x, why)):
+            *past, walk = literal.scores(e, r, t, part)[x]
+            ranks.append([1.0, 1.0])
+            for z, other in enumerate(others):
+                if z == x:
+                    continue
+                above = (*other[:2], other[2]) > (*past, walk)
+                close = list(other[:2]) == past and abs(other[2] - walk) < 1e-6
+                ranks[-1][0] += 0 if close else above
+                ranks[-1][1] += 1 if close else above
+        # Who fell and who rose: a share of the chance that there is, or that there would be.
+        shares = [(a, b) for a in ranks[0] for b in ranks[1]]
+        return [1 - a / b if a <= b else b / a - 1 for a, b in shares]
 
 
 def told(reasons: list[Explanation]) -> list[Any]:
@@ -196,6 +252,30 @@ def test_reasons_are_those_of_a_slow_reading_of_all_facts(
                 if e != x:
                     lost = visible_to_it.lost(e, r, t, x, why, walks)
                     assert why.weight == pytest.approx(lost, abs=1e-3)
+
+
+@given(base=rows, recent=rows, asked=st.lists(links, min_size=1, max_size=6))
+def test_reasons_of_pagerank_weigh_what_is_lost_without_them(
+    base: list[Any], recent: list[Any], asked: list[Any]
+) -> None:
+    recent = [row for row in recent if row not in base]
+    visible = VisibleFacts.of(facts_of(base)).grown(facts_of(recent))
+    everything = directed(base + recent)
+    own = sorted((row for row in everything if row[0] == 0), key=lambda row: (row[3], row[1:3]))[:2]
+    supports = Supports(*np.array(own, np.int64).reshape(-1, 4).T.copy())
+    entity, relation, answer, time = np.array(asked, np.int64).T.copy()
+    # No walker stops early: the reference follows them all.
+    rule = create("pagerank", {"threshold": 1e-12}).prepare(visible).adapt(supports)
+    assert isinstance(rule, Explains)
+    found = rule.reasons(Queries(entity, relation, time), torch.from_numpy(answer))
+    for (e, r, x, t), reasons in zip(asked, found, strict=True):
+        literal = Literal(everything, own if e == 0 else [], RELATIONS)
+        wanted = [why for why in literal.reasons(e, r, t, x) if why.kind != "path"]
+        assert told(reasons) == told(wanted)
+        for why in reasons:
+            if e != x:
+                lost = literal.lost_by_pagerank(e, r, t, x, why)
+                assert min(lost) - 1e-3 <= why.weight <= max(lost) + 1e-3
 
 
 def hub(facts: int) -> Facts:

@@ -69,7 +69,7 @@ class Backtest:
     """Questions about entities and relations of which nothing was known when they happened."""
     rows: tuple[Replayed, ...]
     said: tuple[tuple[float, bool], ...]
-    """Every one of the first ten forecasts: its probability, and whether it happened."""
+    """Every one of the first ten forecasts: its probability, and whether it was the answer."""
 
     def metrics(self) -> dict[str, float | None]:
         """Mean reciprocal rank, and how often what happened was among the first."""
@@ -245,7 +245,8 @@ def _asked(
             also = answers[who, fact[1], side]
             names = [f.entity for f in forecasts if f.entity == gold or f.entity not in also]
             chances = {f.entity: f.probability for f in forecasts}
-            said += [(f.probability, f.entity in also) for f in forecasts.forecasts[:10]]
+            # A probability is that of this one fact: what else happened that day is asked apart.
+            said += [(f.probability, f.entity == gold) for f in forecasts.forecasts[:10]]
             rows.append(
                 Replayed(
                     label(fact[3]),

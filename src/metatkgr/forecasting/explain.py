@@ -289,6 +289,7 @@ class Verbaliser:
             "contact": self._contact,
             "path": self._path,
             "frequency": self._frequency,
+            "shared": self._shared,
             "fact": self._carrying,
             "vectors": self._vectors,
         }.get(why.kind, self._other)
@@ -336,6 +337,12 @@ class Verbaliser:
         if why.count > 1:
             times = f"{why.count:,} times before, last {last}"
         return f"{self._said(None, relation, answer)} {times}"
+
+    def _shared(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
+        # Two links for each neighbour: of the entity and of the answer.
+        others = [self._label(link.target) for link in why.links[::2]]
+        ends = f"{self._label(entity)} and {self._label(answer)}"
+        return f"{ends} both have facts with {_listed(others, why.count, why.at_least)}"
 
     def _carrying(self, entity: int, relation: int, answer: int, why: Explanation) -> str:
         fact = self.fact(*why.links[0])

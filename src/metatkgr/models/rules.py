@@ -26,7 +26,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.pagerank import THRESHOLD, PageRank
+from metatkgr.graph.pagerank import THRESHOLD, PageRank, Walks
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.models.base import Explains, Explanation, Model, register
 from metatkgr.models.common.explanations import supporting
@@ -99,10 +99,7 @@ class Recurrency(Model[NoSettings], Explains):
             ends = walks.entity == deletions.answer[walks.query]
             row = walks.query[ends]
             score = score.index_add(0, row, digits.walks(row, walks.count[ends]))
-        number = torch.bucketize(torch.arange(len(score), device=first.device), first, right=True)
-        scores = self.score(queries)
-        better, equal = scores.counts(number - 1, deletions.answer, score)
-        return by_weight(found, -(1 + better + equal.double() / 2).log(), first)
+        return by_weight(found, _log_chances(self.score(queries), deletions, score, first), first)
 
     def _digits(self, queries: Queries, contacts: PairSteps) -> _Digits:
         """Where the parts of each query's scores go.
@@ -176,7 +173,7 @@ class PageRankSettings(Settings):
 
 
 @register
-class PageRankRule(Model[PageRankSettings]):
+class PageRankRule(Model[PageRankSettings], Explains):
     """Recurrency, with personalised PageRank before frequency."""
 
     name = "pagerank"
@@ -206,22 +203,75 @@ class PageRankRule(Model[PageRankSettings]):
         history = self.history_
         entity, relation, time = history.columns(queries)
         reached = self.pagerank_.reached(entity, time, _REACHED)
-        facts = history.facts_before(queries).clamp(min=1)
-        unknown = (_UNKNOWN * reached.lost.double() / facts).clamp(min=_LEAST)
+        unknown = self._unknown(queries, reached)
         usage = self.index_.slots.usage(reached.entity, relation[reached.row], time[reached.row])
         filled = usage.count > 0
         row = reached.row[filled]
         near = reached.far[filled].double().clamp(max=_MOST_NEAR)
         contacts, links = history.last_contacts(queries), history.last_links(queries)
-        # A last link outweighs any last contact; both count from what this query can see.
-        latest = time.scatter_reduce(0, contacts.query, contacts.step, "amax") + 2
-        weight = latest[links.query] * (links.step + 1)
+        weight = self._latest(queries, contacts)[links.query] * (links.step + 1)
         parts = [
             _Part(row, reached.entity[filled], near),
             _Part(contacts.query, contacts.candidate, (contacts.step + 1).double()),
             _Part(links.query, links.candidate, weight.double()),
         ]
         return _listed(history, queries, parts, torch.zeros_like(unknown), unknown)
+
+    def _unknown(self, queries: Queries, reached: Walks) -> Tensor:
+        """(Q,) what one fact in the slot scores, of the share that is not known."""
+        facts = self.history_.facts_before(queries).clamp(min=1)
+        return (_UNKNOWN * reached.lost.double() / facts).clamp(min=_LEAST)
+
+    def _latest(self, queries: Queries, contacts: PairSteps) -> Tensor:
+        """(Q,) what a step of a last link scores: it outweighs any last contact.
+
+        Both count from what a query can see.
+        """
+        _, _, time = self.history_.columns(queries)
+        return time.scatter_reduce(0, contacts.query, contacts.step, "amax") + 2
+
+    def reasons(self, queries: Queries, candidate: Tensor) -> list[list[Explanation]]:
+        """The parts of the order that a candidate has, by how far it falls without them.
+
+        Of walks, those neighbours that it shares with the entity: through them most walkers come.
+        """
+        history, candidate = self.history_, candidate.to(self.device)
+        found = supporting(history, queries, candidate, walks=False, shared=True)
+        deletions, first = Deletions.of(history, queries, candidate, found)
+        if not len(deletions):
+            return []
+        asked, usage = deletions.queries, deletions.usage()
+        reached = deletions.reached(self.pagerank_, _REACHED)
+        near = torch.zeros(len(deletions), dtype=torch.float64, device=self.device)
+        near[reached.row] = reached.far.double().clamp(max=_MOST_NEAR)
+        latest = self._latest(asked, history.last_contacts(asked))
+        # What a fact in the slot scores is the query's, as all others score it too.
+        unknown = self._unknown(asked, reached)[first]
+        score = unknown[_query_of(first, deletions)] * usage.count + near * (usage.count > 0)
+        score = score + (deletions.last_steps(same=False) + 1).double()
+        score = score + (latest * (deletions.last_steps(same=True) + 1)).double()
+        return by_weight(found, _log_chances(self.score(queries), deletions, score, first), first)
+
+
+def _query_of(first: Tensor, deletions: Deletions) -> Tensor:
+    """(W,) to which query each deletion belongs, by (Q,) the first of each."""
+    row = torch.arange(len(deletions), device=first.device)
+    return torch.bucketize(row, first, right=True) - 1
+
+
+def _log_chances(
+    scores: ListedScores, deletions: Deletions, score: Tensor, first: Tensor
+) -> Tensor:
+    """(W,) logarithm of 1 / rank, were each candidate to score this and all others what they do.
+
+    Args:
+        scores: of the Q queries.
+        deletions: W of them.
+        score: (W,) what the candidate scores in each.
+        first: (Q,) the rows in which nothing is left out.
+    """
+    better, equal = scores.counts(_query_of(first, deletions), deletions.answer, score)
+    return -(1 + better + equal.double() / 2).log()
 
 
 class _Part(NamedTuple):

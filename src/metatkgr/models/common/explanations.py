@@ -1,7 +1,7 @@
 """Explanations of rules and ``evidence``: repeats, contacts, walks, frequency, as facts.
 
-For ``evidence`` there are also neighbours that the entity and the candidate share, which is what
-PageRank sees of them. What each is worth is measured: see ``leave_one_out``.
+For ``evidence`` and ``pagerank`` there are also neighbours that the entity and the candidate share,
+which is what PageRank sees of them. What each is worth is measured: see ``leave_one_out``.
 
 All candidates of a call are looked up together, and of an entity only the links that began last:
 the cost does not grow with a hub. Where links were left out, counts are lower bounds and say so.
