@@ -204,7 +204,7 @@ def ingest(
         raise SettingsError("--compact goes with --append FOLDER: a new folder is in one piece")
     if not files and not compact:
         raise SettingsError("name at least one file to ingest")
-    console, told = console_for(json_out), dict[str, Any]()
+    console, result = console_for(json_out), dict[str, Any]()
     if files:
         chosen = ReadOptions.of(None, reading.fields)
         done: Ingested | Appended
@@ -215,7 +215,7 @@ def ingest(
             done, line = _add(files, append, chosen, rows)
         reading.tell(done.report, console)
         console.print(line)
-        told = asdict(done) | {"report": done.report.to_json()}
+        result = asdict(done) | {"report": done.report.to_json()}
     folder = append or out
     assert folder is not None
     if compact:
@@ -223,7 +223,7 @@ def ingest(
 
         cover_all(folder, rows=rows)
         console.print(f"{folder}: the index of links covers all facts")
-    emit_json(json_out, told | {"folder": str(folder)})
+    emit_json(json_out, result | {"folder": str(folder)})
 
 
 def _read(files: list[Path], out: Path, chosen: ReadOptions, rows: int) -> tuple[Ingested, str]:

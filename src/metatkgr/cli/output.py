@@ -83,14 +83,14 @@ def metric_table(result: dict[str, Any]) -> Table:
     from metatkgr.evaluation.evaluator import SUBSETS
     from metatkgr.evaluation.statistics import HITS
 
-    told = (
+    conditions = (
         f"{result['shots']}-shot, {result['split']}, visibility {result['visibility']}; "
         f"{result['tasks']:,} tasks"
         if "shots" in result
         else f"{result['protocol']}, {result['history']}, {result['split']}; "
         f"{result['tasks']:,} entities"
     )
-    title = f"{result['model']} on {result['dataset']}: {told}, {result['queries']:,} queries"
+    title = f"{result['model']} on {result['dataset']}: {conditions}, {result['queries']:,} queries"
     rows = []
     for name, subsets in result["metrics"].items():
         for subset in SUBSETS:

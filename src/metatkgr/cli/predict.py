@@ -127,8 +127,8 @@ def predict(
     where = "cpu" if cluster else device
     words = {"model": model, "shots": shots, "device": where, "verify": verify}
     with console.status(f"opening {data} …"):
-        told = reading.options(console, data=data if facts else None)
-        _, forecaster = options.open_forecaster(data, told, schema=schema, **words)
+        how_read = reading.options(console, data=data if facts else None)
+        _, forecaster = options.open_forecaster(data, how_read, schema=schema, **words)
     if facts is not None:
         more = reading.more_facts(facts, forecaster.facts, console)
         taken = forecaster.observe(more, allow_far=allow_far)

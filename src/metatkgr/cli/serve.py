@@ -280,10 +280,10 @@ class _Opening:
         from metatkgr.serving.service import Service
 
         console = console_for(self.json_out)
-        told = self.reading.options(console)
+        how_read = self.reading.options(console)
         if worker > 0 or again:
-            told["tell"] = None  # once is enough
-        opened, forecaster = options.open_forecaster(self.data, told, **self.words)
+            how_read["tell"] = None  # once is enough
+        opened, forecaster = options.open_forecaster(self.data, how_read, **self.words)
         # Who comes in place of another must not begin an empty store beside one that was removed.
         kept = FactStore(self.store or opened.store, make=not again)
         if not (self.store or worker or again or len(kept)):

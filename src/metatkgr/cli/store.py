@@ -50,8 +50,8 @@ def take_in(
     from metatkgr.serving.service import Service
 
     console = console_for(json_out)
-    told = reading.options(console, data=data)
-    opened, forecaster = options.open_forecaster(data, told, device="cpu")
+    how_read = reading.options(console, data=data)
+    opened, forecaster = options.open_forecaster(data, how_read, device="cpu")
     rows = rows_of(reading.more_facts(file, opened.facts, console))
     name = forecaster.model.name
     service = Service(forecaster, FactStore(store or opened.store), model=name, adopt=adopt_store)

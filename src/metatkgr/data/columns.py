@@ -94,7 +94,7 @@ class ColumnWriter:
             raise DataError(f"{path} is not a column of {self._dtype} that can grow")
         end = known.offset + after * self._dtype.itemsize
         self._file = open(path, "r+b")  # noqa: SIM115
-        if known.told == after and self._file.seek(0, os.SEEK_END) == end:
+        if known.stated_length == after and self._file.seek(0, os.SEEK_END) == end:
             self._done = after
         self._file.truncate(end)
         self._file.seek(0, os.SEEK_END)
@@ -156,18 +156,18 @@ class Column:
             if size > _LARGEST_HEADER:
                 raise ValueError("its header is too long")
             about = json.loads(os.pread(self._file, size, 8))[_COLUMN]
-            (self.told,) = map(int, about["shape"])
+            (self.stated_length,) = map(int, about["shape"])
             low, high = map(int, about["data_offsets"])
             self.dtype = _TYPES[about["dtype"]]
             whole = os.fstat(self._file).st_size
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
         except _NO_HEADER as error:
-            told = str(error)[:200]
-            raise DataError(f"{path} is damaged or holds no {_COLUMN!r} ({told})") from error
-        self.length, self.offset = self.told if length is None else length, 8 + size + low
+            reason = str(error)[:200]
+            raise DataError(f"{path} is damaged or holds no {_COLUMN!r} ({reason})") from error
+        self.length, self.offset = self.stated_length if length is None else length, 8 + size + low
         end = self.offset + self.length * self.dtype.itemsize
-        fits = high - low == self.told * self.dtype.itemsize or length is not None
+        fits = high - low == self.stated_length * self.dtype.itemsize or length is not None
         # Behind a header of our own, every value lies where a processor likes it.
         aligned = self.offset % self.dtype.itemsize == 0
         if low < 0 or self.length < 0 or not fits or not aligned or end > whole:

@@ -186,7 +186,7 @@ class Engine:
 
         schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in types.items()])
 
-        def told() -> Iterator[Any]:
+        def record_batches() -> Iterator[Any]:
             # What fails while DuckDB asks for more would come back as an error of DuckDB's.
             try:
                 for batch in batches:
@@ -196,7 +196,7 @@ class Engine:
                 self._error = error
                 raise
 
-        self._database.register(name, pa.RecordBatchReader.from_batches(schema, told()))
+        self._database.register(name, pa.RecordBatchReader.from_batches(schema, record_batches()))
 
     def _run(self, statement: str) -> None:
         try:

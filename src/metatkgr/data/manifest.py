@@ -137,9 +137,9 @@ class Manifest:
             if about["format"] != _FORMAT:
                 raise DataError(f"{folder} is no folder of facts; {AGAIN}")
             if about["version"] != _VERSION:
-                told = str(about["version"])[:80]
+                text = str(about["version"])[:80]
                 raise DataError(
-                    f"{folder} is of version {told}, this program reads version {_VERSION}; {AGAIN}"
+                    f"{folder} is of version {text}, this program reads version {_VERSION}; {AGAIN}"
                 )
             facts = _count(about["facts"])
             return cls(

@@ -303,6 +303,10 @@ class Supports:
     def __len__(self) -> int:
         return len(self.entity)
 
+    def __getitem__(self, rows: slice | npt.NDArray[Any]) -> Supports:
+        """Some of the facts: positions, a mask or a slice."""
+        return Supports(self.entity[rows], self.relation[rows], self.other[rows], self.time[rows])
+
     def directed(self, dtype: npt.DTypeLike = np.int64) -> Directed:
         """Source, relation, target and time: as links, from the owner's side only."""
         columns = (self.entity, self.relation, self.other, self.time)
@@ -315,5 +319,4 @@ class Supports:
 
     def of(self, entity: int) -> Supports:
         """The support of one entity."""
-        rows = slice(*np.searchsorted(self.entity, [entity, entity + 1]))
-        return Supports(self.entity[rows], self.relation[rows], self.other[rows], self.time[rows])
+        return self[slice(*np.searchsorted(self.entity, [entity, entity + 1]))]

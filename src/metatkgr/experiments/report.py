@@ -141,15 +141,15 @@ def pages_of(root: Path, results: Results) -> dict[Path, str]:
 
 def differences(root: Path, results: Results) -> list[str]:
     """What the files say and the records do not give, line by line."""
-    told = []
+    differing = []
     for path, made in pages_of(root, results).items():
         there = path.read_text(encoding="utf-8") if path.exists() else ""
         name = path.relative_to(root).as_posix()
         lines = unified_diff(
             there.splitlines(), made.splitlines(), f"{name}, as it is", "as records give", n=0
         )
-        told += [line.rstrip("\n") for line in lines]
-    return told
+        differing += [line.rstrip("\n") for line in lines]
+    return differing
 
 
 def write_pages(root: Path) -> list[Path]:

@@ -81,15 +81,15 @@ class Backtest:
 
     def reliability(self) -> list[dict[str, Any]]:
         """Forecasts by their probability: how likely they were said to be, how often it was so."""
-        told = np.array(self.said, float).reshape(-1, 2)
-        bins = np.clip(np.searchsorted(_BINS, told[:, 0], side="right") - 1, 0, len(_BINS) - 2)
+        stated = np.array(self.said, float).reshape(-1, 2)
+        bins = np.clip(np.searchsorted(_BINS, stated[:, 0], side="right") - 1, 0, len(_BINS) - 2)
         return [
             {
                 "low": _BINS[number],
                 "high": _BINS[number + 1],
                 "forecasts": int((bins == number).sum()),
-                "said": float(told[bins == number, 0].mean()),
-                "happened": float(told[bins == number, 1].mean()),
+                "said": float(stated[bins == number, 0].mean()),
+                "happened": float(stated[bins == number, 1].mean()),
             }
             for number in range(len(_BINS) - 1)
             if (bins == number).any()
@@ -189,9 +189,9 @@ def backtest(
         step = list(group)
         wanted = [(fact, side) for row, fact in step for side in asked.get(row, ())]
         known = past.facts.relations
-        found, told = _asked(past, wanted, [fact for _, fact in step], calendar.label)
+        found, stated = _asked(past, wanted, [fact for _, fact in step], calendar.label)
         replayed += found
-        said += told
+        said += stated
         unaskable += len(wanted) - len(found)
         if progress and wanted:
             progress(len(wanted), len(drawn))

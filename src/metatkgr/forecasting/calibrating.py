@@ -92,7 +92,7 @@ def fit_calibration(
 
 
 def calibration_report(
-    model: Model[Any], visible: VisibleFacts, shots: int | str = 3, *, seed: int = 0
+    model: Model[Any], visible: VisibleFacts, shots: int | str = 3
 ) -> dict[str, Any]:
     """How far off the probabilities of a model are, where it was fitted and later.
 
@@ -102,7 +102,6 @@ def calibration_report(
         model: trained, where it has weights; gets prepared.
         visible: the whole graph, all of it public.
         shots: K.
-        seed: picks the queries, where there are more than 1,000.
 
     Returns:
         ``visibility``; ``fitted``: what :meth:`Calibration.about` says of a fit to meta-validation,
@@ -111,8 +110,8 @@ def calibration_report(
         that the first forecast was ``stated`` to have and share in which it was ``correct``; None
         where there are no such queries.
     """
-    fitted = fit_calibration(model, visible, shots, until=Period.META_VALIDATION, seed=seed)
-    later = judged(fitted, model, visible, shots, seed=seed)
+    fitted = fit_calibration(model, visible, shots, until=Period.META_VALIDATION)
+    later = judged(fitted, model, visible, shots)
     return {"visibility": "streaming", "fitted": fitted.about(), "meta-test": later}
 
 
@@ -301,9 +300,8 @@ class _Sample:
         )
 
     def _select(self, rows: Tensor) -> _Sample:
-        scored = Scored(self.scored.value[rows], self.scored.entity[rows])
         columns = (self.answer[rows], self.column[rows], self.unseen[rows], self.time[rows])
-        return _Sample(scored, self.standing.kept(rows), *columns, self.scale)
+        return _Sample(self.scored.kept(rows), self.standing.kept(rows), *columns, self.scale)
 
     def errors(self) -> dict[str, Any]:
         """Whether the model's order is kept, and what a fit to the first is worth on the last."""

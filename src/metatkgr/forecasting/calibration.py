@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,7 @@ from torch import Tensor
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.hazard import Hazard
-from metatkgr.forecasting.kinds import KINDS, NEW, OTHER, TRAITS, WHOLE, Standing
+from metatkgr.forecasting.kinds import KINDS, NEW, OTHER, TRAITS, WHOLE, PerQuery, Standing
 from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.opening import OpenModel
@@ -315,7 +314,7 @@ class KeptCalibration:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class Scored(PerQuery):
     """The first candidates of Q queries, best first, in main memory."""
 
     value: Tensor
@@ -329,14 +328,9 @@ class Scored:
         value, entity = best_of(scores, _HEAD)
         return cls(value.cpu(), entity.cpu())
 
-    @classmethod
-    def cat(cls, parts: Sequence[Scored]) -> Scored:
-        """Several as one."""
-        return cls(torch.cat([p.value for p in parts]), torch.cat([p.entity for p in parts]))
-
 
 @dataclass(frozen=True, eq=False)
-class Chances:
+class Chances(PerQuery):
     """The probabilities of the candidates of Q queries: the first, all others, someone new."""
 
     entity: Tensor
@@ -351,16 +345,3 @@ class Chances:
     """(Q,) float64, how many others there are."""
     new: Tensor
     """(Q,) float64, of someone whom nobody has heard of."""
-
-    @classmethod
-    def cat(cls, parts: Sequence[Chances]) -> Chances:
-        """Several as one."""
-        columns = zip(*(part._columns() for part in parts), strict=True)
-        return cls(*(torch.cat(column) for column in columns))
-
-    def kept(self, rows: slice | Tensor) -> Chances:
-        """Those of some queries."""
-        return Chances(*(column[rows] for column in self._columns()))
-
-    def _columns(self) -> tuple[Tensor, ...]:
-        return (self.entity, self.score, self.chance, self.behind, self.others, self.new)

@@ -16,8 +16,9 @@ each; behind them all others of a kind have one together, and so have all newcom
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pairs import PairSteps
 
-__all__ = ["KINDS", "NEW", "OTHER", "TRAITS", "WHOLE", "Standing"]
+__all__ = ["KINDS", "NEW", "OTHER", "TRAITS", "WHOLE", "PerQuery", "Standing"]
 
 KINDS = ("repeat", "filler", "fitting", "other", "new")
 REPEAT, FILLER, FITTING, OTHER, NEW = range(len(KINDS))
@@ -77,7 +78,25 @@ _FAR = 8.0
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class PerQuery:
+    """Columns with a row for each of Q queries; the fields are tensors."""
+
+    @classmethod
+    def cat(cls, parts: Sequence[Self]) -> Self:
+        """Several as one."""
+        columns = zip(*(part._columns() for part in parts), strict=True)
+        return cls(*(torch.cat(column) for column in columns))
+
+    def kept(self, rows: slice | Tensor) -> Self:
+        """Those of some queries."""
+        return type(self)(*(column[rows] for column in self._columns()))
+
+    def _columns(self) -> list[Tensor]:
+        return [getattr(self, column.name) for column in fields(self)]
+
+
+@dataclass(frozen=True, eq=False)
+class Standing(PerQuery):
     """The candidates of Q queries: M first ones, and 5 columns for all others by their kinds."""
 
     kind: Tensor
@@ -178,23 +197,10 @@ class Standing:
             about,
         )
 
-    @classmethod
-    def cat(cls, parts: Sequence[Standing]) -> Standing:
-        """Several as one."""
-        columns = zip(*(part._columns() for part in parts), strict=True)
-        return cls(*(torch.cat(column) for column in columns))
-
     def only(self, allowed: Tensor) -> Standing:
         """Without first candidates, (Q, M), that may not be answers."""
         first = self.count[:, : allowed.shape[1]] * allowed
         return replace(self, count=torch.cat([first, self.count[:, allowed.shape[1] :]], 1))
-
-    def kept(self, rows: Tensor) -> Standing:
-        """Those of some queries."""
-        return Standing(*(column[rows] for column in self._columns()))
-
-    def _columns(self) -> tuple[Tensor, ...]:
-        return (self.kind, self.count, self.traits, self.whole)
 
 
 def _traits_behind(

@@ -82,7 +82,7 @@ class DrawnQueries:
         asked = new & others
         first = _first_facts(np.unique(source[asked]), index, Shots.parse(shots).high + _FIRST)
         counted = (first.time <= end) & (period(first.other) <= split)
-        supports = _supports(_kept(first, counted), Shots.parse(shots), facts)
+        supports = _supports(first[counted], Shots.parse(shots), facts)
         known = _in_support(links, asked, supports)
         # A fact of an entity with itself makes one query, in its own direction.
         itself = (source == target) & (relation >= len(facts.relations))
@@ -109,11 +109,6 @@ def _first_facts(entity: IntArray, index: TemporalIndex, most: int) -> Supports:
     return Supports(entity[facts.row.cpu().numpy()], *(column.cpu().numpy() for column in columns))
 
 
-def _kept(supports: Supports, rows: npt.NDArray[Any]) -> Supports:
-    columns = (supports.entity, supports.relation, supports.other, supports.time)
-    return Supports(*(column[rows] for column in columns))
-
-
 def _supports(first: Supports, shots: Shots, facts: Facts) -> Supports:
     """The first K of each entity, those with itself in both directions."""
     ordinal = np.arange(len(first)) - np.searchsorted(first.entity, first.entity)
@@ -122,7 +117,7 @@ def _supports(first: Supports, shots: Shots, facts: Facts) -> Supports:
     row = np.repeat(row, 1 + (first.entity == first.other)[row])
     again = np.zeros(len(row), bool)
     again[1:] = row[1:] == row[:-1]
-    kept = _kept(first, row)
+    kept = first[row]
     return replace(kept, relation=kept.relation + again * len(facts.relations))
 
 

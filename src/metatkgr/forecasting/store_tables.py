@@ -139,7 +139,7 @@ STATES = (
 def migrate(connection: sa.Connection, version: int) -> None:
     """Bring tables of an earlier version up to this one: every fact was told once, by nobody."""
     if version == 1:
-        told = sa.select(
+        change = sa.select(
             FACTS.c.sequence,
             sa.false(),
             sa.literal(""),
@@ -147,7 +147,7 @@ def migrate(connection: sa.Connection, version: int) -> None:
             sa.func.coalesce(FACTS.c.received, sa.func.now()),
         ).order_by(FACTS.c.sequence)
         columns = ["fact", "retracted", "source", "observed", "received"]
-        connection.execute(sa.insert(CHANGES).from_select(columns, told))
+        connection.execute(sa.insert(CHANGES).from_select(columns, change))
     if version < VERSION:
         connection.execute(sa.update(SCHEMA).values(version=VERSION))
 

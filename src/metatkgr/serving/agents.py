@@ -51,13 +51,13 @@ def agents_server(service: Service) -> MCPServer[Any]:
 
     def tool(function: Callable[..., Answer]) -> Callable[..., Answer]:
         @wraps(function)
-        def told(**arguments: Any) -> Answer:
+        def answered(**arguments: Any) -> Answer:
             try:
                 return function(**arguments)
             except MetaTKGRError as error:  # the agent reads it and asks better
                 raise ToolError(plain(error)) from None
 
-        return made.tool(annotations=_WRITES if function is observe else _READS)(told)
+        return made.tool(annotations=_WRITES if function is observe else _READS)(answered)
 
     def graph() -> schemas.GraphOut:
         """What is known: sizes, dates, and the relations that facts and questions may name."""

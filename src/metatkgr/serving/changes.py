@@ -166,8 +166,8 @@ def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
 def _lines(batches: Iterable[tuple[int, list[NewcomerForecast]]], of: int) -> Iterator[str]:
     done = 0
     for done, rows in batches:
-        told = [*(row._asdict() for row in rows), {"done": done, "of": of}]
-        yield "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in told)
+        lines = [*(row._asdict() for row in rows), {"done": done, "of": of}]
+        yield "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     if not done:
         yield json.dumps({"done": of, "of": of}) + "\n"
 

@@ -105,8 +105,8 @@ class LimitsMiddleware:
             seconds = time.perf_counter() - begin
             self._metrics.count(method, path, status, seconds)
             if self._logs is not None:
-                told = {"status": status, "ms": round(1000 * seconds, 1)}
-                self._logs.access(_about(scope) | told | state.get("refused", {}))
+                outcome = {"status": status, "ms": round(1000 * seconds, 1)}
+                self._logs.access(_about(scope) | outcome | state.get("refused", {}))
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)

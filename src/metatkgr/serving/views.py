@@ -87,9 +87,9 @@ class Views:
         named = [
             FactView(self._name(s), self._relation(r), self._name(o), t) for s, r, o, t in facts
         ]
-        told = self.store.ids(named)
+        numbers = self.store.ids(named)
         return TimelineOut(
-            entity=entity, total=count, facts=facts, ids=[told.get(fact) for fact in named]
+            entity=entity, total=count, facts=facts, ids=[numbers.get(fact) for fact in named]
         )
 
     def newcomers(self, limit: int = 8) -> list[Match]:

@@ -303,9 +303,9 @@ def _ingested(folder: Path) -> Facts | None:
     if not path.exists():
         return None
     _check_manifest(folder, (_FOLDER,))
-    told = read_json(path)
+    kept = read_json(path)
     try:
-        where, state, fingerprint = (str(told[key]) for key in ("path", "state", "fingerprint"))
+        where, state, fingerprint = (str(kept[key]) for key in ("path", "state", "fingerprint"))
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read: {error!r}") from None
     if not re.fullmatch("[0-9a-f]{64}", fingerprint):  # files are named after it

@@ -21,13 +21,7 @@ from metatkgr.data.readers.times import Kind, Moments, UnitFinder, why_not_a_tim
 from metatkgr.data.readers.vocabularies import by_first_appearance, mostly_ids, parse_id
 from metatkgr.errors import DataError
 
-__all__ = [
-    "CheckedRows",
-    "check_rows",
-    "expand",
-    "known_range",
-]
-
+__all__ = ["CheckedRows", "check_rows", "expand"]
 
 Mask = npt.NDArray[np.bool_]
 Why = Callable[[str | None], str]
@@ -202,7 +196,7 @@ def check_rows(
         last[end],
         known[start],
         known[end],
-        known_range(first[stated], last[stated], known[stated]),
+        _known_range(first[stated], last[stated], known[stated]),
         interval,
         unit,
         ids,
@@ -278,9 +272,7 @@ def _why_not_an_id(vocabulary: Vocabulary | None) -> Why:
     return why
 
 
-def known_range(
-    first: IntArray, last: IntArray, known: npt.NDArray[np.bool_]
-) -> tuple[int, int] | None:
+def _known_range(first: IntArray, last: IntArray, known: Mask) -> tuple[int, int] | None:
     """Earliest first moment and latest last moment of the known dates; None without any."""
     if not known.any():
         return None
@@ -290,8 +282,8 @@ def known_range(
 def expand(
     start: IntArray,
     end: IntArray,
-    start_known: npt.NDArray[np.bool_],
-    end_known: npt.NDArray[np.bool_],
+    start_known: Mask,
+    end_known: Mask,
     clip: tuple[int, int],
     budget: Budget,
 ) -> tuple[IntArray, IntArray]:
@@ -313,8 +305,8 @@ def expand(
     count = np.maximum(last - first + 1, 0)
     # In floating point, because a handful of wide intervals overflow an int64 sum.
     wanted = float(count.sum(dtype=np.float64))
-    told = f"{wanted:,.0f} steps of intervals (a clip or a coarser unit has fewer)"
-    budget.take(told, steps=wanted)
+    what = f"{wanted:,.0f} steps of intervals (a clip or a coarser unit has fewer)"
+    budget.take(what, steps=wanted)
     row = np.repeat(np.arange(len(count), dtype=np.int64), count)
     begins_at = np.cumsum(count) - count
     time = np.arange(len(row), dtype=np.int64) - begins_at[row] + first[row]

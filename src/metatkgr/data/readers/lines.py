@@ -278,9 +278,9 @@ def _usual_lines(file: TextFile, begin: IntArray, end: IntArray) -> npt.NDArray[
         high = np.searchsorted(end, np.flatnonzero(data >= 0x80))
         usual[high] = False
     if not file.quoting:  # tabs alone are a blank line
-        told = np.ones(256, bool)
-        told[list(f"{BLANK}\n".encode())] = False
-        usual &= np.add.reduceat(told[data], np.minimum(begin, len(data) - 1)) > 0
+        not_blank = np.ones(256, bool)
+        not_blank[list(f"{BLANK}\n".encode())] = False
+        usual &= np.add.reduceat(not_blank[data], np.minimum(begin, len(data) - 1)) > 0
     return usual
 
 

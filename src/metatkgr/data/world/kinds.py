@@ -77,8 +77,8 @@ class Tie:
     @cached_property
     def relations(self) -> tuple[str, ...]:
         """The relations that tell of it, each once."""
-        told = (self.starts, self.repeats, self.ends)
-        return tuple(dict.fromkeys(name for name in told if name is not None))
+        relations = (self.starts, self.repeats, self.ends)
+        return tuple(dict.fromkeys(name for name in relations if name is not None))
 
 
 @dataclass(frozen=True)

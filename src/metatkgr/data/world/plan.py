@@ -5,7 +5,7 @@ Everything here is decided before the first die is cast: it is part of the law.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -91,10 +91,6 @@ class WorldSettings:
                 )
             if self.kind != CAREERS.name and getattr(self, name) != getattr(type(self), name):
                 raise SettingsError(f"{name} is a setting of careers, not of a {self.kind} world")
-
-    def as_dict(self) -> dict[str, int | float | str]:
-        """The settings by name, as plain values."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -228,11 +224,11 @@ class Plan:
             for at, tie in enumerate(kind.ties):
                 of = number[tie.subject]
                 rate = np.minimum(tie.tempo * PACE * self.early(tie, step), 1)
-                told = rate + kept[at] * (
+                reported = rate + kept[at] * (
                     (tie.repeats is not None) * (1 - tie.end) * tie.renew
                     + (tie.ends is not None) * tie.end
                 )
-                facts += living[of] * float(told @ PACE_SHARE) * (step > 0)
+                facts += living[of] * float(reported @ PACE_SHARE) * (step > 0)
                 lasting = (1 - tie.end) * (1 - kind.types[number[tie.object]].retires)
                 kept[at] = np.minimum(kept[at] * lasting + rate, tie.keeps)
                 stay = living[of] * (1 - kind.types[of].retires)

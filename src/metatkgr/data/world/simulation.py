@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +226,7 @@ class _Table:
         # A day is a date; a month or a year is written as a person writes it.
         date = pa.date32() if self.plan.kind.unit == "day" else name
         columns = [("subject", name), ("relation", name), ("object", name), ("date", date)]
-        metadata = {_METADATA_KEY: json.dumps(settings.as_dict()).encode()}
+        metadata = {_METADATA_KEY: json.dumps(asdict(settings)).encode()}
         self.schema = pa.schema(columns, metadata=metadata)
         self.writer: Any
         if self.text:

@@ -115,12 +115,12 @@ class Ties(State):
         first = sum(len(subject) for subject, _, _ in facts)
         changes = []
         for j, tie in enumerate(kind.ties):
-            told, ended, new_ties = self._draw(j, rng)
+            reported, ended, new_ties = self._draw(j, rng)
             changes.append((ended, new_ties))
             subjects, objects = (self.id[end] for end in self.ends[j])
             for name in tie.relations:
                 # Told in two ways at one step, it is one fact.
-                pairs = np.unique(np.concatenate([pair for of, pair in told if of == name]))
+                pairs = np.unique(np.concatenate([pair for of, pair in reported if of == name]))
                 s, o = np.divmod(pairs, len(objects))
                 facts.append((subjects[s], number[name], objects[o]))
         for j, (ended, (subject, object_)) in enumerate(changes):
@@ -180,14 +180,14 @@ class Ties(State):
         chosen = choose(self, j, actors, rng)
         real = (chosen != actors) | (subject != other)
         actors, chosen = actors[real], chosen[real]
-        told = [(tie.starts, actors * width + chosen)]
+        reported = [(tie.starts, actors * width + chosen)]
         pair = np.arange(len(kept))[:, None] * width + kept
         if self.step == 0:
-            told.append((tie.starts, pair[kept >= 0]))
+            reported.append((tie.starts, pair[kept >= 0]))
         for name, rows in ((tie.repeats, again), (tie.ends, ended)):
             if name is not None:
-                told.append((name, pair[rows]))
-        return told, ended, (actors, chosen)
+                reported.append((name, pair[rows]))
+        return reported, ended, (actors, chosen)
 
     def memory(self, step: Step) -> IntArray:
         """(N, slots) who may be reached from each by one step; -1: nobody."""

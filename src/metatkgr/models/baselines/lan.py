@@ -60,7 +60,7 @@ _SLOTS_AT_ONCE = 1 << 20
 """How many neighbours of candidates are read in one go; bounds memory."""
 _LEAST_DAMPING = 0.1
 """The smallest number that a rule's probability is divided by."""
-_NOBODY = Supports(*(np.zeros(0, np.int64) for _ in range(4)))
+_NOBODY = Supports.none()
 
 
 @dataclass(frozen=True)

@@ -229,8 +229,8 @@ def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
     result: _Explanations = []
     for some, end in zip(facts, zip(*(c.tolist() for c in ends), strict=True), strict=True):
         relation, answer, many = end
-        told = tuple(Link(whom, relation, answer, when) for when, whom in some)
-        result.append([Explanation("frequency", 0.0, told, many)] if told else [])
+        latest = tuple(Link(whom, relation, answer, when) for when, whom in some)
+        result.append([Explanation("frequency", 0.0, latest, many)] if latest else [])
     return result
 
 
@@ -262,8 +262,8 @@ def _shared(asked: _Asked) -> _Explanations:
         for when, r, x in found[:_SHARED]:
             again, q = of_answer[query, x]
             links += [Link(e, r, x, -when), Link(a, q, x, -again)]
-        told = Explanation("shared", 0.0, tuple(links), len(found), at_least=cut[query])
-        result.append([told] if found else [])
+        explanation = Explanation("shared", 0.0, tuple(links), len(found), at_least=cut[query])
+        result.append([explanation] if found else [])
     return result
 
 

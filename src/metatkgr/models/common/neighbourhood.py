@@ -163,9 +163,7 @@ def first_links(visible: VisibleFacts) -> VisibleFacts:
 
 def first_supports(supports: Supports) -> Supports:
     """Each link of a support once, at its first time."""
-    columns = (supports.entity, supports.relation, supports.other)
-    rows = _first_rows(*columns)
-    return Supports(*(column[rows] for column in (*columns, supports.time)))
+    return supports[_first_rows(supports.entity, supports.relation, supports.other)]
 
 
 def _first_rows(*columns: np.ndarray) -> np.ndarray:

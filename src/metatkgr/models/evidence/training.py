@@ -159,7 +159,7 @@ def _of_supports(
     ordinal = np.arange(len(supports)) - first
     sets = []
     for number in range(1, int(ordinal.max(initial=0)) + 1):
-        before = Supports(*(column[ordinal < number] for column in _columns(supports)))
+        before = supports[ordinal < number]
         rows = np.flatnonzero(ordinal == number)
         queries = Queries(supports.entity[rows], supports.relation[rows], supports.time[rows])
         answer = supports.other[rows]
@@ -180,10 +180,6 @@ def _linked(history: History, queries: Queries, answer: IntArray) -> npt.NDArray
     links = history.last_links(queries)
     known = (links.query * history.entities + links.candidate).numpy()
     return np.isin(np.arange(len(answer)) * history.entities + answer, known)
-
-
-def _columns(supports: Supports) -> tuple[IntArray, ...]:
-    return supports.entity, supports.relation, supports.other, supports.time
 
 
 def answer_loss(ranker: Ranker, examples: Examples) -> Tensor:
