@@ -311,11 +311,11 @@ class _Sample:
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
-        kept = replace(fitted, keeps_order=True)
-        gain = late.reciprocal_ranks(fitted) - late.reciprocal_ranks(kept)
-        # The order is changed only where that is better by more than chance would have it.
+        # The order is changed only where that is better by more than chance would have it: twice,
+        # on the last queries and on those before, as what held once may have passed.
+        gain = torch.cat([early._gain_of_order(), late._gain(fitted)])
         if float(gain.mean()) <= 2 * float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5:
-            fitted = kept
+            fitted = replace(fitted, keeps_order=True)
         stated, correct = late.first(fitted)
         return {
             "keeps_order": fitted.keeps_order,
@@ -328,6 +328,17 @@ class _Sample:
                 for rank, (said, seen) in zip((*BANDS, 0), late.by_rank(fitted), strict=True)
             ),
         }
+
+    def _gain_of_order(self) -> Tensor:
+        """(N / 2,) what the order of a fit to the first half gains on the second."""
+        order = torch.argsort(self.time, stable=True)
+        first, second = (self._select(rows) for rows in order.tensor_split(2))
+        return second._gain(first.fit())
+
+    def _gain(self, fitted: Calibration) -> Tensor:
+        """(N,) how much higher 1 / rank is by probability than in the model's order."""
+        kept = replace(fitted, keeps_order=True)
+        return self.reciprocal_ranks(fitted) - self.reciprocal_ranks(kept)
 
     def by_rank(self, calibration: Calibration) -> list[tuple[Tensor, Tensor]]:
         """What each band of ranks was stated to have, and where the answer was."""
