@@ -253,6 +253,12 @@ def _scale(value: Tensor) -> float:
     return float(gap.median()) * _STEPS if len(gap) else 1.0
 
 
+def _clear(gain: Tensor) -> bool:
+    """Whether (N,) gains are above 0 in the mean by more than two standard errors."""
+    error = float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5
+    return float(gain.mean()) > 2 * error
+
+
 @dataclass(frozen=True, eq=False)
 class _Sample:
     """Queries with their candidates and answers, one row each."""
@@ -311,10 +317,10 @@ class _Sample:
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
-        # The order is changed only where that is better by more than chance would have it: twice,
-        # on the last queries and on those before, as what held once may have passed.
-        gain = torch.cat([early._gain_of_order(), late._gain(fitted)])
-        if float(gain.mean()) <= 2 * float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5:
+        # The order is changed only where that is better by more than chance would have it: on the
+        # last queries, and on them and those before together, as what held once may have passed.
+        gain = late._gain(fitted)
+        if not (_clear(gain) and _clear(torch.cat([early._gain_of_order(), gain]))):
             fitted = replace(fitted, keeps_order=True)
         stated, correct = late.first(fitted)
         return {
