@@ -445,7 +445,41 @@ def test_quality_is_told_in_plain_words_with_an_axis(open_page: Open) -> None:
     page = ready(open_page("/#quality"))
     page.wait_for_selector("#quality-table table", timeout=30_000)
     assert "meta-" not in page.inner_text("#view-quality")
-    assert page.locator("#quality-bars .axis").count() == 3
+    # Round numbers, in the picture of the models and in that of the probabilities.
+    fifths = [f"{n / 5:.1f}" for n in range(6)]
+    for place, marks in (
+        ("#quality-bars", fifths),
+        ("#reliability", [f"{20 * n} %" for n in range(6)]),
+    ):
+        many = page.locator(f"{place} .axis").count()
+        words = page.locator(f"{place} .axis + text").all_text_contents()
+        assert many >= 2
+        assert words == marks[:many]
+
+
+PATHS = """async () => {
+  const { evidenceGraph } = await import("/page/evidence.js");
+  const facts = ["b", "c"].flatMap((z) =>
+    [["a", "r", "y", "1"], [z, "r", "y", "2"], [z, "r", "x", "3"]]);
+  const asked = { subject: "a", relation: "r", object: "x", time: "9" };
+  const reasons = [{ kind: "path", weight: 0.5, count: 16, facts }];
+  return evidenceGraph(reasons, "a", "x", asked, 800, () => {}).textContent;
+}"""
+
+
+def test_the_picture_of_walks_tells_the_count_of_the_words(open_page: Open) -> None:
+    """16 others took them, of whom two are drawn; before, the picture said 2."""
+    page = ready(open_page())
+    said = page.evaluate(PATHS)
+    assert "2 of 16×, last 2" in said
+    assert "2 of 16×, last 3" in said
+    assert "of 16×, last 1" not in said
+
+
+def test_a_weight_says_what_it_is(open_page: Open, world: Facts) -> None:
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
+    page.wait_for_selector("#evidence .weight")
+    assert "less likely" in page.inner_text("#evidence-note")
 
 
 def test_the_interface_is_described_without_a_network(open_page: Open) -> None:

@@ -252,6 +252,12 @@ def _scale(value: Tensor) -> float:
     return float(gap.median()) * _STEPS if len(gap) else 1.0
 
 
+def _clear(gain: Tensor) -> bool:
+    """Whether (N,) gains are above 0 in the mean by more than two standard errors."""
+    error = float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5
+    return float(gain.mean()) > 2 * error
+
+
 @dataclass(frozen=True, eq=False)
 class _Sample:
     """Queries with their candidates and answers, one row each."""
@@ -309,11 +315,11 @@ class _Sample:
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
-        kept = replace(fitted, keeps_order=True)
-        gain = late.reciprocal_ranks(fitted) - late.reciprocal_ranks(kept)
-        # The order is changed only where that is better by more than chance would have it.
-        if float(gain.mean()) <= 2 * float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5:
-            fitted = kept
+        # The order is changed only where that is better by more than chance would have it: on the
+        # last queries, and on them and those before together, as what held once may have passed.
+        gain = late._gain(fitted)
+        if not (_clear(gain) and _clear(torch.cat([early._gain_of_order(), gain]))):
+            fitted = replace(fitted, keeps_order=True)
         stated, correct = late.first(fitted)
         return {
             "keeps_order": fitted.keeps_order,
@@ -326,6 +332,17 @@ class _Sample:
                 for rank, (said, seen) in zip((*BANDS, 0), late.by_rank(fitted), strict=True)
             ),
         }
+
+    def _gain_of_order(self) -> Tensor:
+        """(N / 2,) what the order of a fit to the first half gains on the second."""
+        order = torch.argsort(self.time, stable=True)
+        first, second = (self._select(rows) for rows in order.tensor_split(2))
+        return second._gain(first.fit())
+
+    def _gain(self, fitted: Calibration) -> Tensor:
+        """(N,) how much higher 1 / rank is by probability than in the model's order."""
+        kept = replace(fitted, keeps_order=True)
+        return self.reciprocal_ranks(fitted) - self.reciprocal_ranks(kept)
 
     def by_rank(self, calibration: Calibration) -> list[tuple[Tensor, Tensor]]:
         """What each band of ranks was stated to have, and where the answer was."""

@@ -69,9 +69,10 @@ _OTHER = 0.25
 """Share of draws that ask about any relation, not one of the entity's own."""
 _RIDGE, _SETTLED = 1.0, 1e-9
 _LEAST, _STEEPEST, _FEWEST = 1e-6, 40.0, 20
-_EARLY = (0.5, 0.65, 0.8)
+_EARLY = (0.6, 0.7, 0.8, 0.9)
 """Shares of the facts: fits to these are corrected by what came after. Several, as a time of its
-own ways, a season or a boom, should not decide alone."""
+own ways, a season or a boom, should not decide alone; and late ones, as ways change. Chosen on what
+lies before the facts that ``studies.probabilities`` judges."""
 BASELINES = ("constant rate", "last gap")
 AHEAD = (1, 7, 30, 90)
 """Steps for which the report tells errors."""

@@ -5,7 +5,7 @@ import { arrange, sizeOf } from "./layout.js";
 const MOST_LINKS = 9;
 
 /** Facts of the reasons, repeated ones as one link with its dates and the weight of its reasons. */
-function linksOf(reasons) {
+function linksOf(reasons, entity) {
   const links = new Map();
   for (const reason of reasons) {
     for (const [subject, relation, object, time] of reason.facts) {
@@ -14,7 +14,9 @@ function linksOf(reasons) {
         ?? { subject, relation, object, times: new Set(), count: 0, all: 0, weight: 0 };
       link.times.add(time);
       // Of very many facts some are sent; the picture tells the number that the words tell.
-      const many = { repeat: "count", contact: "all", frequency: "all" }[reason.kind];
+      const many = { repeat: "count", contact: "all", frequency: "all",
+        // Of walks the words count those others who took them, not the one who is asked about.
+        path: subject === entity || object === entity ? null : "all" }[reason.kind];
       link.count = Math.max(link.count, link.times.size);
       if (many) link[many] = Math.max(link[many], reason.count);
       link.weight = Math.max(link.weight, reason.weight);
@@ -136,7 +138,7 @@ function wordsOf(line, upright, most) {
  */
 export function evidenceGraph(reasons, entity, answer, asked, width, expand) {
   const near = reasons.filter(({ kind }) => kind === "near").flatMap(({ facts }) => facts).length;
-  const links = gather(linksOf(reasons), entity, answer, MOST_LINKS + near);
+  const links = gather(linksOf(reasons, entity), entity, answer, MOST_LINKS + near);
   const columns = columnsOf(links, entity, answer);
   const order = new Map(columns.flat().map((name, place) => [name, place]));
   const lines = bundle(links, { ...asked, times: [asked.time], count: 1 }).filter(

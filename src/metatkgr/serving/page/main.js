@@ -240,6 +240,7 @@ function choose(i, move) {
   $("evidence-title").replaceChildren("Why ", nameLink(item.entity, item.label), "?");
   show($("evidence-card"));
   const reasons = item.reasons;
+  show($("evidence-note"), reasons.some(({ kind }) => kind !== "vectors"));
   drawWhy(item);
   $("evidence").replaceChildren(...(reasons.length ? reasons.map(reasonItem)
     : [make("li", {}, "This model gives no reasons for it.")]));

@@ -47,13 +47,16 @@ function showReliability({ ranks = [], queries, ece, ece_ranks: eceRanks }, widt
     + `${(100 * eceRanks).toFixed(1)} over all ranks.`);
   const left = 110;
   const room = width - left - 110;
-  const most = Math.max(0.05, ...ranks.flatMap(([, said, seen]) => [said, seen]));
+  const most = upTo(ranks.flatMap(([, said, seen]) => [said, seen]));
+  const bottom = ranks.length * 28 + 6;
   const part = (value) => `${(100 * value).toFixed(1)} %`;
   const picture = draw("svg", {
-    viewBox: `0 0 ${width} ${ranks.length * 28 + 8}`, role: "img",
+    viewBox: `0 0 ${width} ${bottom + 28}`, role: "img",
     "aria-label": ranks.map(([rank, said, seen]) =>
       `${rank ? `rank ${rank} on` : "someone new"}: said ${part(said)}, was ${part(seen)}`).join("; "),
   });
+  picture.append(...axis(most, (value) => left + (room * value) / most, bottom,
+    (value) => `${Math.round(100 * value)} %`));
   ranks.forEach(([rank, said, seen], i) => {
     const y = 6 + i * 28;
     const next = ranks[i + 1]?.[0];
@@ -73,8 +76,23 @@ function showReliability({ ranks = [], queries, ece, ece_ranks: eceRanks }, widt
   $("reliability").replaceChildren(picture);
 }
 
+/** Where an axis ends: the next fifth above all values. */
+function upTo(values) {
+  return Math.ceil(Math.max(0.05, ...values) * 5) / 5;
+}
+
+/** Lines and numbers at every fifth; `place` says where a value stands. */
+function axis(most, place, bottom, words) {
+  const marks = Array.from({ length: Math.round(most * 5) + 1 }, (_, n) => n / 5);
+  return marks.flatMap((value) => [
+    draw("line", { x1: place(value), x2: place(value), y1: 4, y2: bottom, class: "axis" }),
+    draw("text", { x: place(value), y: bottom + 18, "text-anchor": "middle", class: "small" },
+      words(value)),
+  ]);
+}
+
 function bars(models, width) {
-  const most = Math.max(0.05, ...models.map((model) => model.high ?? model.mrr ?? 0));
+  const most = upTo(models.map((model) => model.high ?? model.mrr ?? 0));
   const left = 110;
   const room = width - left - 60;
   const height = models.length * 44 + 36;
@@ -83,14 +101,7 @@ function bars(models, width) {
     "aria-label": models.map((m) => `${m.name} ${number(m.mrr)}`).join(", "),
   });
   const size = (value) => (room * value) / most;
-  const bottom = models.length * 44 + 6;
-  for (const part of [0, 0.5, 1]) {
-    const x = left + size(most * part);
-    picture.append(
-      draw("line", { x1: x, x2: x, y1: 4, y2: bottom, class: "axis" }),
-      draw("text", { x, y: bottom + 18, "text-anchor": "middle", class: "small" },
-        (most * part).toFixed(2)));
-  }
+  picture.append(...axis(most, (value) => left + size(value), models.length * 44 + 6, (v) => v.toFixed(1)));
   models.forEach((model, i) => {
     const y = 8 + i * 44;
     picture.append(

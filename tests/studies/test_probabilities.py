@@ -1,0 +1,45 @@
+"""What is recorded of probabilities holds what is promised of them, and the documents show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metatkgr.files import read_json
+from metatkgr.forecasting.hazard import BASELINES
+from studies.probabilities import GRAPHS, written, written_within
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = read_json(REPOSITORY / "results/probabilities.json")
+    assert set(found) == set(GRAPHS)
+    return found
+
+
+def test_given_that_a_fact_happens_probabilities_are_right(recorded: dict[str, dict]) -> None:
+    errors = [found["ece_ranks"] for found in recorded.values()]
+    assert sum(errors) / len(errors) <= 0.03
+    assert max(errors) <= 0.06
+    for found in recorded.values():
+        assert found["sum"] == pytest.approx([1, 1])
+        assert found["log_loss"] < found["before"]["log_loss"]
+        assert found["least"] >= 1e-6
+
+
+def test_within_a_time_they_are_right_too(recorded: dict[str, dict]) -> None:
+    for name, found in recorded.items():
+        for steps, within in found["within"].items():
+            ours = within["hazard"]
+            assert ours["ece"] <= 0.05, (name, steps)
+            for baseline in BASELINES:
+                assert ours["log_likelihood"] > within[baseline]["log_likelihood"]
+
+
+def test_the_documents_show_the_recorded_numbers(recorded: dict[str, dict]) -> None:
+    text = (REPOSITORY / "docs/experiments.md").read_text("utf8")
+    for lines in (written(recorded), written_within(recorded)):
+        assert "\n".join(lines) in text
