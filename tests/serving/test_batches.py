@@ -327,7 +327,7 @@ def test_facts_are_observed_while_a_question_is_answered(world: Facts, tmp_path:
 
     def slow(*given: Any) -> Any:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(300)
         return whole(*given)
 
     forecaster._explanations = slow  # type: ignore[method-assign]
@@ -335,7 +335,7 @@ def test_facts_are_observed_while_a_question_is_answered(world: Facts, tmp_path:
     asked = [PredictIn(entity=world.entities[0], explain=True)]
     asking = threading.Thread(target=lambda: answers.extend(service.answer(asked)))
     asking.start()
-    assert inside.wait(30)
+    assert inside.wait(300)
     last = world.calendar.label(world.steps)
     service.add([("Nova", world.relations[0], world.entities[0], last)])
     assert len(forecaster.timeline("Nova")) == 1

@@ -254,7 +254,7 @@ def _scale(value: Tensor) -> float:
 
 def _clear(gain: Tensor) -> bool:
     """Whether (N,) gains are above 0 in the mean by more than two standard errors."""
-    error = float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5
+    error: float = float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5
     return float(gain.mean()) > 2 * error
 
 

@@ -69,7 +69,7 @@ class MetaDyGNNSettings(FewShotSettings):
     """Attention heads."""
     head_width: Count = 16
     """Length of one head's queries and keys."""
-    budget: Annotated[int, Range(1, 256)] = 16
+    budget: Annotated[int, Range(1, 64)] = 16
     """Most recent neighbours that each layer reads."""
     intervals: Count = 3
     """M, the intervals of a support; no more than it has facts."""
