@@ -86,7 +86,9 @@ over all entities, ties at their mean. ICEWS14, ICEWS18, YAGO and WIKI are cut a
 files are; `tkgl-yago` is YAGO cut by the rule of TGB 2.0 (70 and 15 % of the facts). WIKI has 7,652
 rows twice, which count once here. One seed (0); the rules have none. `evidence` is *pretrained*
 on other graphs than the one that it is asked about, and uses that as it is, repeats first; or
-*trained* on queries of train, by its preset `extrapolation`. Intervals: bootstrap over entities."""
+*trained* on queries of train, by its preset `extrapolation`. Intervals: bootstrap over entities.
+Where questions were *drawn*, rows that took more or fewer are on other queries: compare them by
+their intervals only."""
 
 
 @section("extrapolation", place=10, page="extrapolation")
