@@ -87,3 +87,22 @@ def test_the_rule_orders_by_past_then_walk_then_frequency(
                 )
                 if left[:3] > right[:3]:
                     assert scores[row, one] > scores[row, other]
+
+
+@given(facts=graphs(), visibility=visibilities, shots=st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_without_a_neighbour_of_the_support_walks_are_those_without_that_fact(
+    facts: Facts, visibility: str, shots: int
+) -> None:
+    """Such a neighbour is none of the public ones, whose number must not shrink with it."""
+    tasks = Tasks.build(facts, shots=shots, visibility=visibility)
+    neighbours, supports = TemporalIndex.of(tasks.visible).neighbours, tasks.supports
+    for entity, _, time in questions(tasks):
+        start = torch.tensor([entity]), torch.tensor([time])
+        public = neighbours.each(neighbours.before(*start))[1].tolist()
+        for other in set(supports.other[supports.entity == entity].tolist()) - {*public}:
+            rest = supports[(supports.entity != entity) | (supports.other != other)]
+            left_out = PageRank(neighbours, supports).walks(*start, torch.tensor([other]))
+            never_there = PageRank(neighbours, rest).walks(*start)
+            assert left_out.entity.tolist() == never_there.entity.tolist()
+            assert left_out.far.tolist() == pytest.approx(never_there.far.tolist())

@@ -98,7 +98,7 @@ class PageRank:
         """
         start = torch.arange(len(entity), device=self.device) * self.entities + entity
         cells, masses = [start], [torch.full_like(start, self.restart, dtype=torch.float64)]
-        cell, mass = self._first_step(entity, time, without)
+        cell, mass, without = self._first_step(entity, time, without)
         bound = None if self.neighbours.all_before(time) else time
         for number in range(1, self.steps + 1):
             cells.append(cell)
@@ -138,20 +138,22 @@ class PageRank:
 
     def _first_step(
         self, entity: Tensor, time: Tensor, without: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Cells and masses after one step: to public neighbours and to those of the own support."""
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Cells and masses after one step: to public neighbours and to those of the own support.
+
+        And the part of ``without`` that further steps have to leave out: they follow public links.
+        """
         row, target = self.neighbours.each(self.neighbours.before(entity, time))
+        public = row * self.entities + target
         low = torch.searchsorted(self._own, entity)
         own, position = expand_ranges(low, torch.searchsorted(self._own, entity, right=True))
-        cell = torch.cat(
-            [row * self.entities + target, own * self.entities + self._other[position]]
-        )
-        cell = torch.unique(cell)
+        cell = torch.unique(torch.cat([public, own * self.entities + self._other[position]]))
         if without is not None:
             cell = cell[~torch.isin(cell, without)]
+            without = without[torch.isin(without, public)]
         row = cell // self.entities
         reached = torch.bincount(row, minlength=len(entity)).double()
-        return cell, (1 - self.restart) / reached[row]
+        return cell, (1 - self.restart) / reached[row], without
 
     def _step(
         self,
