@@ -2,9 +2,11 @@
 
 ``python -m studies.probabilities [GRAPH ...]`` cuts each graph in time, fits a calibration to what
 lies before the cut, as a forecaster does that is asked at that moment, and judges it on queries
-about newcomers after the cut. Whether and when facts come is measured beside it, against a constant
-rate for each relation and against the last gap. It writes ``results/probabilities.json`` and prints
-both tables.
+about newcomers after the cut; of the rule ``paths`` and of the pretrained ``evidence``, where that
+has not learned from the graph. How high the answers stand is measured in the model's order and in
+the order that is shown. Whether and when facts come is measured beside it, against a constant rate
+for each relation and against the last gap. It writes ``results/probabilities.json`` and prints the
+tables. Graphs from packages are made first: ``python -m studies.held_out_graphs build NAME``.
 
 ``python -m studies.probabilities --prior`` learns over a dozen graphs, none of them those, how
 rates of facts depend on the past, and prints what ``forecasting.hazard`` begins with.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,20 @@ import torch
 
 import metatkgr as mt
 from metatkgr.data.facts import Facts
+from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world.kinds import CAREERS, KINDS
+from metatkgr.errors import DataError
+from metatkgr.evaluation.filters import FILTERS, true_answers
 from metatkgr.experiments.sections.tables import number, table
 from metatkgr.files import read_json, write_json
-from metatkgr.forecasting.calibrating import fit_calibration, judged
+from metatkgr.forecasting.calibrating import _Draw, _Sample, fit_calibration, judged
+from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.hazard import BASELINES, fit_spans, spans_of, within_report
-from metatkgr.models import create
+from metatkgr.graph.ragged import expand_ranges
+from metatkgr.models.base import Model
+from metatkgr.training.opening import open_model
+from studies.held_out_graphs.graphs import graph_file
 
 __all__ = ["GRAPHS", "business", "graph", "measured", "payments", "prior"]
 
@@ -89,6 +99,7 @@ def payments(facts: int = 20_000, seed: int = 1) -> Facts:
 
 
 _MADE: dict[str, Callable[[], Facts]] = {"business": business, "payments": payments}
+_PACKAGES = ("baseball", "congress", "flights")
 GRAPHS = (
     "YAGO",
     "WIKI",
@@ -96,23 +107,56 @@ GRAPHS = (
     "world:30000:2",
     "world:trade:20000:1",
     "world:conflict:20000:1",
+    *_PACKAGES,
     *_MADE,
 )
+RULE, DEFAULT = "paths", "evidence"
 
 
 def graph(name: str) -> Facts:
-    """A graph made here, or one of the catalogue."""
-    return _MADE[name]() if name in _MADE else mt.load(name)
+    """A graph made here, one of a package, or one of the catalogue."""
+    if name in _MADE:
+        return _MADE[name]()
+    return mt.load(str(graph_file(name)) if name in _PACKAGES else name)
 
 
-def measured(facts: Facts, model: str = "paths", most: int = _QUERIES) -> dict[str, Any]:
+def measured(facts: Facts, name: str = RULE, most: int = _QUERIES) -> dict[str, Any]:
     """What a fit to the facts before the cut is worth after it."""
     cut = int(facts.time[int(_CUT * len(facts))])
     early = facts.select(np.flatnonzero(facts.time < cut))
-    fitted = fit_calibration(create(model), VisibleFacts.of(early))
-    found = judged(fitted, create(model), VisibleFacts.of(facts), since=cut, most=most)
+    model = open_model(facts, model=name, device="cpu").model
+    fitted = fit_calibration(model, VisibleFacts.of(early))
+    found = judged(fitted, model, VisibleFacts.of(facts), since=cut, most=most)
     assert found is not None
-    return found | {"fitted to": fitted.queries, "within": within_report(VisibleFacts.of(facts))}
+    return found | {"fitted to": fitted.queries, "mrr": _ranked(fitted, model, facts, cut, most)}
+
+
+def _ranked(
+    fitted: Calibration, model: Model[Any], facts: Facts, since: int, most: int
+) -> dict[str, list[float]]:
+    """By either filter the MRR in the model's order and in the order that is shown.
+
+    Among the first 1,024; who is behind them counts as never found, in both.
+    """
+    visible = VisibleFacts.of(facts)
+    draw = _Draw.of(model, visible, Period.META_TEST, 3, 0, since=since, most=most)
+    assert draw is not None
+    sample = _Sample.of([draw], fitted.scale)
+    shown = fitted.apply(sample.scored, sample.standing).chance
+    entity, rows = sample.scored.entity, torch.arange(len(draw.answer)).unsqueeze(1)
+    right = (entity == draw.answer.unsqueeze(1)) & ~sample.unseen.unsqueeze(1)
+    found: dict[str, list[float]] = {}
+    for name in FILTERS:
+        true = true_answers(facts, draw.drawn.queries, name)
+        row, position = expand_ranges(true.start, true.stop)
+        known = row * len(facts.entities) + true.entity[position]
+        others = ~torch.isin(rows * len(facts.entities) + entity, known)
+        found[name] = []
+        for value in (sample.scored.value.double(), shown):
+            own = value.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
+            above = (others & (value > own)).sum(1) + (others & (value == own)).sum(1) / 2
+            found[name].append(float((right.any(1) / (1 + above)).mean()))
+    return found
 
 
 _LEARNED_FROM = (
@@ -156,6 +200,33 @@ def written(results: dict[str, Any]) -> list[str]:
     return table(head, rows)
 
 
+def written_default(results: dict[str, Any]) -> list[str]:
+    """The same of the default model, in Markdown."""
+    rows = [
+        [
+            name,
+            number(ours["ece_ranks"]),
+            f"{number(ours['ece'])} ({number(ours['stated'])}, {number(ours['correct'])})",
+            number(ours["log_loss"], 2),
+            f"{ours['least']:.0e}",
+        ]
+        for name, found in results.items()
+        if (ours := found.get(DEFAULT))
+    ]
+    return table(["", "all ranks", "first (stated, right)", "log-loss", "least"], rows)
+
+
+def written_order(results: dict[str, Any]) -> list[str]:
+    """The MRR of either model in its own order and in the order that is shown."""
+    rows = [
+        [name, model, *(" / ".join(map(number, one["mrr"][by])) for by in FILTERS)]
+        for name, found in results.items()
+        for model, one in ((RULE, found), (DEFAULT, found.get(DEFAULT)))
+        if one
+    ]
+    return table(["", "model", *FILTERS], rows)
+
+
 def written_within(results: dict[str, Any]) -> list[str]:
     """The table of whether and when."""
     rows = []
@@ -185,12 +256,16 @@ def main(names: list[str]) -> None:
         return
     results = read_json(_RESULTS) if _RESULTS.exists() else {}
     for name in names or GRAPHS:
-        found = measured(graph(name))
+        facts = graph(name)
+        found = measured(facts) | {"within": within_report(VisibleFacts.of(facts))}
+        with suppress(DataError):  # all its weights have learned from this graph
+            found[DEFAULT] = measured(facts, DEFAULT)
         # What the calibration before this one gave on the same queries was measured once.
         results[name] = found | {"before": (results.get(name) or {}).get("before")}
         print(name, found, flush=True)
-    write_json(_RESULTS, results)
-    print("\n".join([*written(results), "", *written_within(results)]))
+        write_json(_RESULTS, {name: results[name] for name in GRAPHS if name in results})
+    tables = (written, written_default, written_order, written_within)
+    print("\n".join(line for one in tables for line in [*one(results), ""]))
 
 
 if __name__ == "__main__":
