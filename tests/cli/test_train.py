@@ -32,6 +32,8 @@ def test_a_trained_run_is_evaluated_by_its_folder(run: Run, tmp_path: Path) -> N
         "MANIFEST",
     ):
         assert (folder / name).stat().st_size > 0
+    # Who may read them, the umask says: of all alike.
+    assert len({path.stat().st_mode for path in folder.iterdir() if path.is_file()}) == 1
     shown = run("evaluate", folder, "--json", "-")
     assert shown.code == 0, shown.err
     result = json.loads(shown.out)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -57,7 +58,11 @@ def write_tensors(
         taken.add(address)
     about = {**(metadata or {}), _CHECKSUM: _checksum(own, metadata or {})}
     with atomic_path(path) as temporary:
+        # The writer makes a file of its own, for its owner alone: who may read is for the umask.
+        temporary.touch()
+        mode = temporary.stat().st_mode
         save_file(own, temporary, metadata=about)
+        temporary.chmod(stat.S_IMODE(mode))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
