@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from metatkgr.data.visibility import Visibility
 from metatkgr.evaluation.evaluator import SUBSETS
-from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import BASELINES, RULES, Row, row_order
 from metatkgr.experiments.published import INCONSISTENCIES, METRICS, PUBLISHED, Printed
 from metatkgr.experiments.records import FloatArray, Record
