@@ -20,8 +20,8 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from metatkgr.training.estimator import configure, learn
+from metatkgr.training.opening import trainable
 from metatkgr.training.trace import Trace
-from metatkgr.training.tuned import trainable
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.training.cluster import connected, crew
 from metatkgr.training.estimator import configure, learn
 from metatkgr.training.loop import DivergedError
-from metatkgr.training.opening import choose_device
+from metatkgr.training.opening import choose_device, trainable
 from metatkgr.training.study import (
     Search,
     ended,
@@ -32,7 +32,6 @@ from metatkgr.training.study import (
     suggest,
     summary,
 )
-from metatkgr.training.tuned import trainable
 
 __all__ = ["tune"]
 
