@@ -20,7 +20,7 @@ from metatkgr.data.statistics import DatasetStatistics
 from metatkgr.errors import DataError
 from metatkgr.experiments.dataset_figures import plot_dataset, save_figure
 from metatkgr.experiments.results import Results
-from metatkgr.experiments.sections import FIRST, drawings, page_lines
+from metatkgr.experiments.sections import FIRST, drawings, page_lines, written
 from metatkgr.experiments.sections.overview import readme_results
 from metatkgr.experiments.suite import DATASETS
 from metatkgr.files import write_json, write_text
@@ -34,20 +34,6 @@ __all__ = [
     "write_report",
 ]
 
-_ORIGIN = """\
-Made by `metatkgr reproduce` from the cells in this folder. Cells of tiny trainings (`--quick`) show
-that everything runs; their numbers mean nothing."""
-_WORDS = """\
-Split: meta-test. Cells: MRR / H@1 / H@3 / H@10, where nothing else is said; learned models: means
-(± standard deviations) over seeds; rules have no randomness, one run of each. In brackets behind
-our number: the published one of the same model, and ▲ ours is higher by more than the published
-standard deviation, = within it, ▼ lower by more. Bold: above the published MetaTKGR. An en dash: no
-run yet. †: settings of the row have changed since it was run."""
-
-_PAGE_ORIGIN = """\
-Made from the files in `results/` by `make docs`; nothing here is typed by hand, and `metatkgr
-reproduce --check` says whether it still is what the records give. What the words mean:
-[protocol](protocol.md)."""
 _EXTRAPOLATION = "extrapolation"
 """The page about the other protocol: words of few-shot tables do not go with it."""
 _DETAILS = {
@@ -75,7 +61,7 @@ pre{padding:.7rem;overflow-x:auto}
 
 def results_page(results: Results) -> str:
     """All sections as one page in Markdown."""
-    lines = ["# Results", "", *_ORIGIN.splitlines(), "", *_WORDS.splitlines()]
+    lines = ["# Results", *written("origin"), *written("words")]
     return "\n".join(lines + page_lines(results)) + "\n"
 
 
@@ -120,11 +106,11 @@ def _write_dataset(name: str, source: Path, out: Path) -> list[Path]:
 def pages_of(root: Path, results: Results) -> dict[Path, str]:
     """The text of every page of a checkout, by its file."""
     listed = [f"- [{about}](results/{name}.md)" for name, about in _DETAILS.items()]
-    lines = ["# Results", "", *_PAGE_ORIGIN.splitlines(), *page_lines(results, FIRST)]
+    lines = ["# Results", *written("page-origin"), *page_lines(results, FIRST)]
     pages = {root / "docs" / "results.md": [*lines, "", "## Details", "", *listed]}
     for name, about in _DETAILS.items():
-        head = [f"# {about}", "", "Beside the page of [results](../results.md).", ""]
-        words = [] if name == _EXTRAPOLATION else _WORDS.splitlines()
+        head = [f"# {about}", "", "Beside the page of [results](../results.md)."]
+        words = [""] if name == _EXTRAPOLATION else written("words")
         pages[root / "docs" / "results" / f"{name}.md"] = [
             line.replace("](figures/", "](../figures/")
             for line in (*head, *words, *page_lines(results, name))

@@ -11,7 +11,7 @@ from metatkgr.experiments.cells import ABLATIONS, Row
 from metatkgr.experiments.dataset_figures import STYLE, load_matplotlib, new_figure
 from metatkgr.experiments.records import FloatArray
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results
-from metatkgr.experiments.sections import Drawing, figure, section
+from metatkgr.experiments.sections import Drawing, figure, section, written
 from metatkgr.experiments.sections.tables import (
     MISSING,
     STAR,
@@ -69,15 +69,8 @@ def _of_metatkgr(results: Results) -> list[str]:
             for values in by_dataset
         ]
         rows.append([name, *cells])
-    return [
-        "",
-        "## Ablations",
-        "",
-        "3-shot, `entity-split`, filter `static`.",
-        "",
-        *table(["", *results.datasets], rows),
-        *_average(results, METATKGR),
-    ]
+    made = written("ablations", table=table(["", *results.datasets], rows))
+    return made + _average(results, METATKGR)
 
 
 @section("evidence-ablations", place=80, page="ablations")
@@ -85,18 +78,9 @@ def _of_evidence(results: Results) -> list[str]:
     if len(ablation_rows(results, EVIDENCE)) < 2:
         return []
     tested = results.against_ablations(EVIDENCE)
-    return [
-        "",
-        f"## Ablations of {EVIDENCE.label}",
-        "",
-        "3-shot, `entity-split`, filter `static`: MRR / H@1 / H@3 / H@10; behind the semicolon",
-        "what the ablation changes in the MRR of the seeds that both have, and the 95 % interval,",
-        f"paired over entities and seeds; a star: p < {ALPHA}, corrected for all {len(tested)}",
-        "comparisons (Holm).",
-        "",
-        *evidence_ablation_table(results, tested),
-        *_average(results, EVIDENCE),
-    ]
+    made = evidence_ablation_table(results, tested)
+    about = {"model": EVIDENCE.label, "alpha": ALPHA, "count": len(tested)}
+    return written("evidence-ablations", **about, table=made) + _average(results, EVIDENCE)
 
 
 def evidence_ablation_table(results: Results, tested: Sequence[Comparison]) -> list[str]:
@@ -146,13 +130,7 @@ def _average(results: Results, full: Row) -> list[str]:
     average, cells = ablation_average(results, full)
     if cells <= len(results.datasets):
         return []
-    return [
-        "",
-        f"Mean over {cells} cells (datasets, and K of training and test), the seeds that all rows",
-        "have:",
-        "",
-        *average,
-    ]
+    return written("average", cells=cells, table=average)
 
 
 def ablation_average(results: Results, full: Row = METATKGR) -> tuple[list[str], int]:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from metatkgr.experiments.cells import Row
 from metatkgr.experiments.results import Results
-from metatkgr.experiments.sections import section
+from metatkgr.experiments.sections import section, written
 from metatkgr.experiments.sections.tables import MISSING, STAR, number, pivot, table
 from metatkgr.experiments.significance import ALPHA, RESAMPLES, Comparison
 
 __all__: list[str] = []
+
+_HOW = {"draws": RESAMPLES, "alpha": ALPHA}
 
 
 @section("tests", place=40)
@@ -18,21 +20,9 @@ def _tests(results: Results) -> list[str]:
     best, against = results.best, results.against_best
     if best is None or not against:
         return []
-    lines = [
-        "",
-        "## Who is better: tests",
-        "",
-        f"Paired over entities and seeds, {RESAMPLES:,} draws; a star: p < {ALPHA} after Holm's "
-        "correction for all comparisons of the table; intervals, p-values and equivalence bounds "
-        "of each: [tests](results/tests.md)."
-        if results.folder
-        else "Paired over entities and "
-        f"seeds, {RESAMPLES:,} draws; a star: p < {ALPHA}, corrected (Holm).",
-        "",
-        f"MRR of {best.label} minus that of the row:",
-        "",
-        *_matrix(results, against, lambda c: c.other),
-    ]
+    how = written("tests-and-where" if results.folder else "tests-alone", **_HOW)
+    matrix = _matrix(results, against, lambda c: c.other)
+    lines = written("tests", how=how[1:], best=best.label, table=matrix)
     if rules := results.against_rules:
         lines += ["", "MRR of the row minus that of the best rule there:", ""]
         lines += _matrix(results, rules, lambda c: c.one)
@@ -113,18 +103,7 @@ def _all_tests(results: Results) -> list[str]:
         ]
         heads = ["", "one", "other", "difference", "95 % interval", "p", "corrected", "same within"]
         lines += ["", f"## {title}", "", *table(heads, rows)]
-    if lines:
-        lines = [
-            "",
-            "## How to read the tests",
-            "",
-            f"MRR, filter `static`, `entity-split`; paired over entities and seeds ({RESAMPLES:,}",
-            "draws of both); p-values two-sided, corrected for all comparisons of a table (Holm).",
-            "*Same within*: the least margin within which both rows are the same, by two one-sided",
-            "tests at 5 %: what can be said where there is no star.",
-            *lines,
-        ]
-    return lines
+    return [*written("all-tests", **_HOW), *lines] if lines else []
 
 
 def _p_value(p: float) -> str:

@@ -11,7 +11,7 @@ from metatkgr.experiments.cells import RULES, Row
 from metatkgr.experiments.published import CROSS_SHOT
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
-from metatkgr.experiments.sections import section
+from metatkgr.experiments.sections import section, written
 from metatkgr.experiments.sections.tables import MISSING, mark, number, pivot, table
 from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN
 
@@ -19,29 +19,6 @@ __all__: list[str] = []
 
 _SHOTS = 3
 """K of the tables of probabilities and of times."""
-_CALIBRATION = """\
-## Calibration
-
-Expected calibration error of the first forecast, 3-shot, visibility `streaming` (as a forecaster
-sees): on meta-validation, to which probabilities are fitted, of entities that the fit had not seen;
-and on meta-test. In brackets, of meta-test: the mean probability that was stated, and how often the
-first forecast was right."""
-_COMMANDS = """\
-```text
-metatkgr reproduce --out OUT --workers N            every cell that is missing, then this report
-metatkgr reproduce 3-shot --out OUT --models NAME   one table, one model
-python -m studies.collect OUT/cells results          records, rounds and looks into the repository
-metatkgr reproduce --write-pages                    these pages and README's table
-metatkgr reproduce --check                          whether they are what the records give
-```
-
-A single cell by hand, and its evaluation:
-
-```text
-metatkgr train DATASET --model NAME --preset P --shots K --visibility V --seed N --out RUN
-metatkgr evaluate RUN --json -
-metatkgr evaluate DATASET --model RULE --shots K --visibility V --json -
-```"""
 
 
 @section("cross-shot", place=50, page="tables")
@@ -54,15 +31,7 @@ def _cross_shot(results: Results) -> list[str]:
     }
     if not crossed:
         return []
-    lines = [
-        "",
-        "## Cross-shot",
-        "",
-        "MRR / H@1 / H@10. Entities of meta-validation and meta-test have the K of the test in all",
-        "that is learned from; meta-train tasks have the K of the training. `random`: each entity",
-        "its own K from 1 to 5, the same for all models. In brackets: as published (YAGO), without",
-        "standard deviation: ▲ higher, ▼ lower.",
-    ]
+    lines = written("cross-shot")
     heads = [f"`{rule}`" for rule in RULES] + [f"`metatkgr`, trained {k}-shot" for k in CROSS_TRAIN]
     for dataset in (name for name in results.datasets if name in crossed):
         rows = [
@@ -92,7 +61,7 @@ def _trained_cell(results: Results, dataset: str, shots: int, test: str) -> str:
     return _cross_cell(results.of(dataset, METATKGR, shots, test_shots=test), printed)
 
 
-def _cross_cell(runs: list[Record], printed: tuple[float, ...] | None) -> str:
+def _cross_cell(runs: list[Record], printed: tuple[float | None, ...] | None) -> str:
     values = values_of(runs)
     if values is None:
         return MISSING
@@ -113,14 +82,7 @@ def _calibration(results: Results) -> list[str]:
         lambda row, dataset: _calibration_cell(results.of(dataset, row, _SHOTS)),
         only_known=True,
     )
-    if not rows:
-        return []
-    return [
-        "",
-        *_CALIBRATION.splitlines(),
-        "",
-        *table(["", *results.datasets], rows),
-    ]
+    return written("calibration", table=table(["", *results.datasets], rows)) if rows else []
 
 
 def _calibration_cell(runs: Sequence[Record]) -> str:
@@ -167,15 +129,14 @@ def _datasets(results: Results) -> list[str]:
         )
     heads = ["dataset", "entities", "relations", "facts", "step", "new entities", "at most 3 facts"]
     heads += [f"{t['shots']}-shot tasks / queries" for t in results.statistics[0]["tasks"]]
-    lines = ["", "## Datasets", "", "In brackets: the paper's count.", ""]
-    return lines + table(heads, rows)
+    return written("datasets", table=table(heads, rows))
 
 
 @section("provenance", place=150, page="runs")
 def _provenance(results: Results) -> list[str]:
     """How the numbers were made: commands, seeds, versions, hardware and settings."""
     records = results.records
-    lines = ["", "## How these numbers were made", "", *_COMMANDS.splitlines()]
+    lines = written("provenance")
     for title, counted in (
         ("Versions", [", ".join(f"{k} {v}" for k, v in r.versions.items()) for r in records]),
         ("Hardware", [r.hardware for r in records]),
@@ -187,11 +148,7 @@ def _provenance(results: Results) -> list[str]:
     rows = _settings_rows(results)
     if rows:
         heads = ["model", "seeds", "seconds of training, 3-shot", "settings"]
-        lines += [
-            "",
-            "Seeds, times and settings; cells of a grid share the hardware, so the times are",
-        ]
-        lines += ["no measure of a training alone:", "", *table(heads, rows)]
+        lines += written("settings", table=table(heads, rows))
     return lines
 
 

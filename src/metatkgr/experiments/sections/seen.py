@@ -12,7 +12,7 @@ from metatkgr.experiments.published import METRICS
 from metatkgr.experiments.records import FloatArray
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, in_papers_order
 from metatkgr.experiments.rounds import read_looks, read_rounds
-from metatkgr.experiments.sections import section
+from metatkgr.experiments.sections import section, written
 from metatkgr.experiments.sections.findings import leaders
 from metatkgr.experiments.sections.tables import number, pivot, table
 from metatkgr.files import read_json
@@ -20,22 +20,6 @@ from metatkgr.files import read_json
 __all__ = ["blind_leads"]
 
 _SHOTS = 3
-_SEEN = """\
-Meta-test was not blind. Until rounds were registered it was looked at again and again while models
-were built: thirteen looks in the line of `evidence` alone, and ceilings were fitted on it
-([experiments](experiments.md) tells each). Five defaults of `evidence` are touched by it:
-`mirrored_share` was set to 0 (and removed) *because of* meta-test, against meta-validation; the
-order of repeats was changed after a look; `missed_share` was found while ceilings were fitted;
-`dimension` stayed 0 knowing that meta-test was level; λ of the prior was set after a look at three
-values. Single runs of TransR, RotatE, LAN and MetaTKGR had been seen while they were built."""
-_BUDGETS = """\
-Not equal: trials of `metatkgr tune` by meta-validation (3-shot, seed 0; pruned ones count), the MRR
-there with the defaults and with the best trial, and seeds of the default row. Beside these,
-`evidence` went through five rounds of choices by hand and MetaTKGR through about as many; the
-baselines through one. `tuned` rows were run where a search gained .01, but not for MetaTKGR and
-`evidence` on WIKI, which gained as much. `results/plans/equal-budgets.sh` gives every learned model
-the same trials and seconds on every dataset, and five seeds; it has not been run. How long these
-searches took was not kept; from now on it is."""
 
 
 @section("seen", place=12)
@@ -43,38 +27,24 @@ def _seen(results: Results) -> list[str]:
     """What was seen when: text, and numbers out of the records."""
     if results.folder is None:
         return []
-    lines = ["", "## What was seen when", "", *_SEEN.splitlines()]
+    lines = written("seen")
     if blind := blind_leads(results):
         values = results.values("YAGO", Row("pagerank"), 3)
-        rule = None if values is None else float(values[0, 0])
-        lines += [
-            "",
-            f"So `evidence` leads **{blind[1]} of {blind[3]}** cells (datasets, K, metrics, both "
-            f"filters) with the defaults of today, *not blind*, and **{blind[0]} of {blind[3]}** "
-            "in the variant that meta-validation alone had chosen, *blind* to meta-test: "
-            f"there its MRR on YAGO, 3-shot, is {number(blind[2])}, no gain over `pagerank` "
-            f"({number(rule)}).",
-        ]
-    rounds, looks = read_rounds(results.folder), read_looks(results.folder)
-    lines += [
-        "",
-        "From now on the runner shows meta-test of these datasets, and of the test graphs "
-        f"({_listed_graphs(results)}), to cells only that a "
-        "*registered round* states before it is run, and logs every look "
-        f"(`results/looks.jsonl`: {len(looks)} so far; {len(results.records):,} records on file). "
-        "Defaults are frozen by digest: a row whose settings have changed since its runs is stale "
-        "and carries †, and to look at what the change has done takes a new claim.",
-        "",
-        *table(
-            ["round", "registered", "commit", "claim", "looks"],
-            [
-                [r.name, r.registered, f"`{r.commit}`", r.claim,
-                 str(sum(look["round"] == r.name for look in looks))]
-                for r in rounds
-            ],
-        ),
-    ]  # fmt: skip
-    return lines
+        rule = number(None if values is None else float(values[0, 0]))
+        leads = {"led": blind[1], "blind": blind[0], "all": blind[3]}
+        lines += written("blind", **leads, mrr=number(blind[2]), rule=rule)
+    looks = Counter(look["round"] for look in read_looks(results.folder))
+    rows = [
+        [r.name, r.registered, f"`{r.commit}`", r.claim, str(looks[r.name])]
+        for r in read_rounds(results.folder)
+    ]
+    return lines + written(
+        "rounds",
+        graphs=_listed_graphs(results),
+        looks=looks.total(),
+        records=len(results.records),
+        table=table(["round", "registered", "commit", "claim", "looks"], rows),
+    )
 
 
 def _listed_graphs(results: Results) -> str:
@@ -132,11 +102,4 @@ def _budgets(results: Results) -> list[str]:
         return f"{tried} trials{spent}, {before} to {number(search['best']['mrr'])}; {seeds} seeds"
 
     rows = [METATKGR, *(Row(model) for model in BASELINES), EVIDENCE]
-    return [
-        "",
-        "## Searches for settings: how much each model was tuned",
-        "",
-        *_BUDGETS.splitlines(),
-        "",
-        *table(["", *datasets], pivot(rows, datasets, cell)),
-    ]
+    return written("budgets", table=table(["", *datasets], pivot(rows, datasets, cell)))

@@ -9,11 +9,11 @@ from metatkgr.data.visibility import Visibility
 from metatkgr.evaluation.evaluator import SUBSETS
 from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import BASELINES, RULES, Row, row_order
-from metatkgr.experiments.published import INCONSISTENCIES, METRICS, PUBLISHED, Printed
+from metatkgr.experiments.published import METRICS, PUBLISHED, Printed
 from metatkgr.experiments.records import FloatArray, Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.rounds import changed_settings
-from metatkgr.experiments.sections import section
+from metatkgr.experiments.sections import section, written
 from metatkgr.experiments.suite import DATASETS
 
 __all__ = [
@@ -130,8 +130,7 @@ def _rows_to_show(results: Results, shots: int) -> list[Row]:
 def _three_shot(results: Results) -> list[str]:
     if 3 not in results.shots:
         return []
-    conditions = "Visibility `entity-split`, filter `static`, as in the paper."
-    return ["", "## 3-shot", "", conditions, "", *main_table(results, 3)]
+    return written("3-shot", table=main_table(results, 3))
 
 
 def main_table(results: Results, shots: int) -> list[str]:
@@ -147,8 +146,7 @@ def _few_shot(results: Results) -> list[str]:
     if not columns:
         return []
     heads = [f"{d}, {k}-shot" for d, k in columns]
-    made = _against_paper(results, columns, heads, (0, 3))
-    return ["", "## 1- and 2-shot", "", "MRR / H@10.", "", *made]
+    return written("few-shot", table=_against_paper(results, columns, heads, (0, 3)))
 
 
 def _against_paper(
@@ -210,8 +208,7 @@ def _detailed(results: Results) -> list[str]:
         rows = pivot(_rows_to_show(results, shots), results.datasets, cell)
         lines += ["", f"### {shots}-shot, in detail", "", *table(["", *results.datasets], rows)]
     if set(results.datasets) & set(DATASETS):
-        lines += ["", "Of the published numbers themselves:", ""]
-        lines += [f"- {text}" for text in INCONSISTENCIES]
+        lines += written("inconsistencies")
     return lines
 
 
