@@ -13,7 +13,7 @@ from metatkgr.experiments.records import Record, check_result
 from metatkgr.experiments.report import results_page
 from metatkgr.experiments.results import EVIDENCE, Results, read_records
 from metatkgr.experiments.runner import work_through
-from metatkgr.experiments.sections.ablations import ablation_average, evidence_ablation_table
+from metatkgr.experiments.sections.comparisons import ablation_average, evidence_ablation_table
 from metatkgr.experiments.sections.findings import evidence_findings
 from metatkgr.experiments.suite import EXPERIMENTS, Choice, cells_for, quick_choice, settings_of
 from metatkgr.models import create

@@ -12,7 +12,7 @@ from metatkgr.experiments.records import FloatArray
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
 from metatkgr.experiments.rounds import changed_settings
 from metatkgr.experiments.sections import section
-from metatkgr.experiments.sections.ablations import ablation_means, ablation_rows
+from metatkgr.experiments.sections.comparisons import ablation_means, ablation_rows
 from metatkgr.experiments.sections.figures import bound_curve
 from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, mark, number
 from metatkgr.experiments.significance import ALPHA, Comparison

@@ -14,12 +14,13 @@ from metatkgr.experiments.published import PUBLISHED
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
 from metatkgr.experiments.sections import Drawing, figure, section, written
-from metatkgr.experiments.sections.seen import blind_leads
+from metatkgr.experiments.sections.provenance import blind_leads
 from metatkgr.experiments.sections.tables import (
     MISSING,
     interval_of,
     number,
     pivot,
+    shown,
     stale_mark,
     table,
 )
@@ -36,14 +37,9 @@ _SHOTS = 3
 def headline(results: Results, shots: int = _SHOTS) -> list[str]:
     """MRR with its interval and H@10 of every row."""
 
-    def cell(row: Row, dataset: str) -> str:
-        runs = results.of(dataset, row, shots)
-        values = values_of(runs)
-        if values is None:
-            return MISSING
-        return f"{_with_interval(results, dataset, row, shots)} / {number(values[:, 3].mean())}"
-
-    rows = pivot(results.rows(shots), results.datasets, cell)
+    rows = pivot(
+        results.rows(shots), results.datasets, lambda row, d: _in_short(results, d, row, shots)
+    )
     published = [
         f"{number(p.mean[0])} / {number(p.mean[3])}"
         if (p := PUBLISHED.get(("metatkgr", dataset, shots)))
@@ -54,13 +50,15 @@ def headline(results: Results, shots: int = _SHOTS) -> list[str]:
     return table(["", *results.datasets], first + rows)
 
 
-def _with_interval(results: Results, dataset: str, row: Row, shots: int) -> str:
-    """'.533 (.514-.553)', a dagger behind it where it is stale."""
+def _in_short(results: Results, dataset: str, row: Row, shots: int) -> str:
+    """'.533 (.514-.553)† / .612': the MRR with its interval, a dagger where it is stale; H@10."""
     runs = results.of(dataset, row, shots)
     values = values_of(runs)
-    assert values is not None
-    mean = number(values[:, 0].mean())
-    return mean + interval_of(results, dataset, row, shots) + stale_mark(runs)
+    if values is None:
+        return MISSING
+    mrr, hits = values.mean(0)[[0, 3]]
+    interval = interval_of(results, dataset, row, shots)
+    return f"{number(mrr)}{interval}{stale_mark(runs)} / {number(hits)}"
 
 
 @section("overview", place=10)
@@ -110,19 +108,18 @@ def _three_questions(results: Results) -> list[str]:
     """``frozen`` and ``streaming`` beside ``entity-split``, K = 3."""
     columns = [(d, v.value) for d in results.datasets for v in Visibility]
     rows = {row for v in Visibility for row in results.rows(_SHOTS, v.value)}
-    shown = [row for row in results.rows(_SHOTS) if row in rows and row.preset == "default"]
+    chosen = [row for row in results.rows(_SHOTS) if row in rows and row.preset == "default"]
 
     def cell(row: Row, column: tuple[str, str]) -> str:
-        runs = results.of(column[0], row, _SHOTS, column[1])
-        values = values_of(runs)
-        if values is None:
-            return MISSING
-        return " / ".join(number(x) for x in values.mean(0)[[0, 3]]) + stale_mark(runs)
+        return shown(
+            results.of(column[0], row, _SHOTS, column[1]),
+            lambda values: " / ".join(number(x) for x in values.mean(0)[[0, 3]]),
+        )
 
     if not any(results.rows(_SHOTS, v) for v in ("frozen", "streaming")):
         return []
     heads = ["", *(f"{d}, `{v}`" for d, v in columns)]
-    return written("visibilities", shots=_SHOTS, table=table(heads, pivot(shown, columns, cell)))
+    return written("visibilities", shots=_SHOTS, table=table(heads, pivot(chosen, columns, cell)))
 
 
 def readme_results(results: Results) -> list[str]:
@@ -137,14 +134,9 @@ def readme_results(results: Results) -> list[str]:
     ):
         cells = []
         for dataset in results.datasets:
-            shown = row or _best_baseline(results, dataset)
-            values = results.values(dataset, shown, _SHOTS) if shown else None
-            if shown is None or values is None:
-                cells.append(MISSING)
-                continue
-            text = f"{_with_interval(results, dataset, shown, _SHOTS)} / "
-            text += number(values[:, 3].mean())
-            cells.append(text + (f", {shown.label}" if row is None else ""))
+            here = row or _best_baseline(results, dataset)
+            text = _in_short(results, dataset, here, _SHOTS) if here else MISSING
+            cells.append(text if row or not here else f"{text}, {here.label}")
         rows.append([label, *cells])
     published = [PUBLISHED["metatkgr", dataset, _SHOTS].mean for dataset in results.datasets]
     first = ["MetaTKGR, as published", *(f"{number(p[0])} / {number(p[3])}" for p in published)]

@@ -1,8 +1,10 @@
-"""What was seen of meta-test before a choice, and how much each model was searched."""
+"""How the numbers came about: what was seen before, searches, datasets, seeds and settings."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, in_papers_
 from metatkgr.experiments.rounds import read_looks, read_rounds
 from metatkgr.experiments.sections import section, written
 from metatkgr.experiments.sections.findings import leaders
-from metatkgr.experiments.sections.tables import number, pivot, table
+from metatkgr.experiments.sections.tables import MISSING, number, pivot, table
 from metatkgr.files import read_json
 
 __all__ = ["blind_leads"]
@@ -81,7 +83,7 @@ def blind_leads(results: Results) -> tuple[int, int, float, int] | None:
     return blind_led, seen_led, float(blind["YAGO", _SHOTS, "static"][0]), led[1].total()
 
 
-@section("budgets", place=50)
+@section("budgets", place=45)
 def _budgets(results: Results) -> list[str]:
     """Who was searched how much."""
     kept = results.kept("tuning", "model", "dataset", "all", "best", "trials")
@@ -103,3 +105,80 @@ def _budgets(results: Results) -> list[str]:
 
     rows = [METATKGR, *(Row(model) for model in BASELINES), EVIDENCE]
     return written("budgets", table=table(["", *datasets], pivot(rows, datasets, cell)))
+
+
+_SHOTS = 3
+"""K of the tables of probabilities and of times."""
+
+
+@section("datasets", place=120, page="runs")
+def _datasets(results: Results) -> list[str]:
+    """Size of the datasets, ours and the paper's, and who is new in them."""
+    if not results.statistics:
+        return []
+    rows = []
+    for counts in results.statistics:
+        printed = counts.get("published") or {}
+
+        def beside(key: str, counts: dict[str, Any] = counts, printed: Any = printed) -> str:
+            paper = f" ({printed[key]:,})" if printed.get(key) else ""
+            return f"{counts[key]:,}{paper}"
+
+        rows.append(
+            [
+                counts["name"],
+                beside("entities"),
+                beside("relations"),
+                beside("facts"),
+                counts["time_unit"],
+                f"{counts['new_entities']:,} ({counts['new_share']:.1%})",
+                f"{counts['few_facts']['3']:.1%}",
+                *(f"{t['tasks']:,} / {t['queries']:,}" for t in counts["tasks"]),
+            ]
+        )
+    heads = ["dataset", "entities", "relations", "facts", "step", "new entities", "at most 3 facts"]
+    heads += [f"{t['shots']}-shot tasks / queries" for t in results.statistics[0]["tasks"]]
+    return written("datasets", table=table(heads, rows))
+
+
+@section("provenance", place=150, page="runs")
+def _provenance(results: Results) -> list[str]:
+    """How the numbers were made: commands, seeds, versions, hardware and settings."""
+    records = results.records
+    lines = written("provenance")
+    for title, counted in (
+        ("Versions", [", ".join(f"{k} {v}" for k, v in r.versions.items()) for r in records]),
+        ("Hardware", [r.hardware for r in records]),
+        ("Commits", [r.commit or "not known" for r in records]),
+    ):
+        if counted:
+            lines += ["", f"{title}:", ""]
+            lines += [f"- {text} ({n} cells)" for text, n in sorted(Counter(counted).items())]
+    rows = _settings_rows(results)
+    if rows:
+        heads = ["model", "seeds", "seconds of training, 3-shot", "settings"]
+        lines += written("settings", table=table(heads, rows))
+    return lines
+
+
+def _settings_rows(results: Results) -> list[list[str]]:
+    rows = []
+    for row in sorted({record.row for record in results.records if record.training}):
+        own = [record for record in results.records if record.row == row and record.training]
+        seeds = sorted({record.cell.seed for record in own})
+        seconds = []
+        for dataset in results.datasets:
+            runs = results.of(dataset, row, _SHOTS)
+            spent = [run.training["seconds"] for run in runs if run.training]
+            if spent:
+                seconds.append(f"{dataset} {sum(spent) / len(spent):.0f}")
+        different = {json.dumps(record.settings, sort_keys=True) for record in own}
+        texts = [
+            ", ".join(f"{key}={value}" for key, value in json.loads(text).items())
+            for text in sorted(different)
+        ]
+        said = texts[0] if len(texts) == 1 else "; or: ".join(texts)
+        rows.append(
+            [row.label, ", ".join(map(str, seeds)), ", ".join(seconds) or MISSING, f"`{said}`"]
+        )
+    return rows
