@@ -102,7 +102,7 @@ def train(
     from metatkgr.training.distributed import is_first, was_restarted
     from metatkgr.training.estimator import Estimator
     from metatkgr.training.runs import check_folder
-    from metatkgr.training.trace import Tracker
+    from metatkgr.training.tracking import Tracker
 
     # torchrun repeats the command as it was when it replaces a lost process.
     resume = resume or was_restarted()
