@@ -30,20 +30,21 @@ BASELINES = (
 
 VARIANTS = ("fine-tuning", "static-maml", "no-regulariser")
 """Ablations of MetaTKGR: values of its setting ``variant``."""
-EVIDENCE_PARTS = (
-    ("without", "contact"),
-    ("without", "walks"),
-    ("without", "peers"),
-    ("without", "frequency"),
-    ("without", "age"),
-    ("support_share", "0"),
-    ("epochs", "0"),
-    ("prior", "0"),
-    ("members", "1"),
-    ("earlier_queries", "0"),
-    ("repeats_first", "false"),
-)
-"""Ablations of the evidence model: a setting, and the value with which a part is missing."""
+EVIDENCE_PARTS = {
+    ("without", "contact"): "contacts by other relations are not seen",
+    ("without", "walks"): "walks and PageRank only pick candidates",
+    ("without", "peers"): "what peers answered is not seen",
+    ("without", "frequency"): "counts of the place are not seen",
+    ("without", "age"): "ages of candidates are not seen",
+    ("support_share", "0"): "nothing is learned from the newest supports",
+    ("epochs", "0"): "nothing is learned: weights as they start, near the rules",
+    ("prior", "0"): "PageRank is not added to what was learned",
+    ("members", "1"): "one set of weights",
+    ("earlier_queries", "0"): "nothing is learned from late background entities",
+    ("repeats_first", "false"): "repeats are weighed like the rest",
+}
+"""Ablations of the evidence model: a setting, the value with which a part is missing, and what that
+means."""
 ABLATIONS = {
     "metatkgr": VARIANTS,
     "evidence": tuple(f"{key}={value}" for key, value in EVIDENCE_PARTS),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metatkgr.experiments.cells import ABLATIONS, Row
+from metatkgr.experiments.cells import ABLATIONS, EVIDENCE_PARTS, Row
 from metatkgr.experiments.dataset_figures import STYLE, load_matplotlib, new_figure
 from metatkgr.experiments.records import FloatArray
 from metatkgr.experiments.results import EVIDENCE, METATKGR, Results
@@ -127,19 +127,6 @@ def _p_value(p: float) -> str:
 
 _SHOTS = 3
 _HATCHES = (("0.6", ""), ("0.85", "////"), ("1.0", ""), ("0.7", "----"), ("0.9", "xxxx"))
-_MISSING_PART = {
-    "without=contact": "contacts by other relations are not seen",
-    "without=walks": "walks and PageRank only pick candidates",
-    "without=peers": "what peers answered is not seen",
-    "without=frequency": "counts of the place are not seen",
-    "without=age": "ages of candidates are not seen",
-    "support_share=0": "nothing is learned from the newest supports",
-    "epochs=0": "nothing is learned: weights as they start, near the rules",
-    "prior=0": "PageRank is not added to what was learned",
-    "members=1": "one set of weights",
-    "earlier_queries=0": "nothing is learned from late background entities",
-    "repeats_first=false": "repeats are weighed like the rest",
-}
 
 
 def ablation_rows(results: Results, full: Row = METATKGR) -> list[tuple[str, Row]]:
@@ -200,8 +187,9 @@ def evidence_ablation_table(results: Results, tested: Sequence[Comparison]) -> l
                 continue
             change = _change(results, dataset, row, 3, compared)
             cells.append(mean_and_spread(values) + change)
-        said = "" if row == EVIDENCE else _MISSING_PART[name]
-        rows.append([name if row == EVIDENCE else f"`{name}`", said, *cells])
+        key, _, value = name.partition("=")
+        means = EVIDENCE_PARTS.get((key, value), "")
+        rows.append([name if row == EVIDENCE else f"`{name}`", means, *cells])
     return table(["", "what is missing", *results.datasets], rows)
 
 
