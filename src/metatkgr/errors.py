@@ -1,4 +1,4 @@
-"""What a user is told: errors that one can act on, and text that is safe for a terminal.
+"""What a user gets to read: errors that one can act on, and text that is safe for a terminal.
 
 Every error of this family is one clear sentence (or a short report) that names the offending value
 and says what to do. The command line prints it without a traceback and exits with code 2. Names

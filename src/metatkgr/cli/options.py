@@ -301,7 +301,7 @@ class Reading:
 
     def tell(self, rows: BadRows, console: Console) -> None:
         """How the rows were read; where bad ones were to be skipped, write the report of them."""
-        for line in rows.told():
+        for line in rows.remarks():
             console.print(line, style="yellow", soft_wrap=True, markup=False)
         if self.fields.get("skip_bad_rows"):
             rows.write(self.report)

@@ -104,7 +104,7 @@ def serve(
     from metatkgr.serving.workers import serve as start
 
     console = console_for(None)
-    # A wrong address or token is told before a large graph is read.
+    # A wrong address or token is refused before a large graph is read.
     limits = Limits(
         concurrency=concurrency, new_names_bytes=new_names_bytes, new_relations=new_relations
     )

@@ -119,7 +119,7 @@ def train(
     estimator.settings = options.parse_assignments(set_ or [])
     if start is not None:
         estimator.settings["start"] = start
-    # What is misspelt is told before a large file is read.
+    # What is misspelt is refused before a large file is read.
     estimator.check(cluster)
     if sign:
         read_key(sign)

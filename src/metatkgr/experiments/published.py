@@ -8,7 +8,7 @@ Of the paper: static filter, means over five runs. Sources and what does not fit
 - One number has four digits, .3071 (MetaTKGR, WIKI, 1-shot, H@3); the others have three.
 - The table of the datasets counts 281,205 facts for ICEWS18; the public files hold 468,558.
 
-Of the field's standard protocol, the sources are told below its tables. Of CEN on tkgl-yago it is
+Of the field's standard protocol, the sources stand below its tables. Of CEN on tkgl-yago it is
 the higher of two.
 """
 

@@ -77,7 +77,7 @@ class Record:
     hardware: str = ""
     commit: str = ""
     """The code that computed, a plus sign behind it where files had been changed since. Before
-    records told it: 'kept in COMMIT', by which the record came into the repository."""
+    records said it: 'kept in COMMIT', by which the record came into the repository."""
 
     @property
     def dataset(self) -> str:

@@ -45,7 +45,7 @@ class Results:
     Args:
         records: of the runs, in any order; a seed counts once.
         statistics: of datasets, as ``metatkgr data stats --json`` writes them.
-        folder: ``results/`` of the repository, with what else is told on its pages.
+        folder: ``results/`` of the repository, with what else stands on its pages.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ def _with_counts(record: Any, counts: dict[str, Any]) -> Any:
     try:
         cell, result, packed = record["cell"], record["result"], record["result"]["per_entity"]
     except (KeyError, TypeError):
-        return record  # it has none, or is no record: that is told where it is read
+        return record  # it has none, or is no record: that is said where it is read
     if not isinstance(packed, dict) or not packed or "queries" in packed:
         return record
     known = counts.get(tasks_of(Cell.from_json(cell)))

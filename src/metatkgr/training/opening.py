@@ -72,7 +72,7 @@ class OpenModel:
 
     @property
     def store(self) -> Path:
-        """The file in which a service keeps what it is told about these facts.
+        """The file in which a service keeps what it is given besides these facts.
 
         A place of the user's own: the folder of a run may be a stranger's, and so may a database
         in it. Data that lie at a path keep their store when they grow.
@@ -159,7 +159,7 @@ def open_model(
         )
     if verify is not None:
         raise SettingsError("only a run can be verified: data and rules have no signature")
-    # A misspelt model or setting is told before a large file is read.
+    # A misspelt model or setting is refused before a large file is read.
     chosen = create(model or DEFAULT_MODEL, settings, preset=preset, device=where)
     if isinstance(chosen, TrainableModel) and not chosen.pretrained:
         data = "DATA" if isinstance(source, Facts) else source

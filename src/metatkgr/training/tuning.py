@@ -140,7 +140,7 @@ def _work(study: Any, search: Search, facts: Facts, report: Callable[[], object]
         if len(ended(study)) + running >= search.trials:
             if not running:
                 break
-            # The last ones are under way elsewhere, or were left by a worker that is gone.
+            # The last ones are under way in other processes, or were left by a worker that is gone.
             time.sleep(0.5)
             continue
         study.optimize(objective, n_trials=1)
@@ -154,7 +154,7 @@ def _try(
     problem: Problem,
     space: Mapping[str, tuple[Any, ...]],
 ) -> float:
-    """One training; its MRR on meta-validation, told to the study as it goes."""
+    """One training; its MRR on meta-validation, reported to the study as it goes."""
     optuna = load_optuna()
     chosen = search.fixed | {
         name: suggest(trial, name, search.model, space[name]) for name in space

@@ -63,7 +63,7 @@ class Tie:
     keeps: int = 1
     """How many ties a subject keeps: a new one beyond that takes the place of the oldest."""
     renew: float = 0.0
-    """Chance that a kept tie is told again."""
+    """Chance that a kept tie is reported again."""
     end: float = 0.0
     """Chance that a kept tie ends."""
     follow: tuple[tuple[str, float], ...] = ()

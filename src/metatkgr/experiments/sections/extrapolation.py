@@ -66,11 +66,11 @@ def gaps(name: str, cells: Mapping[str, Any]) -> str:
         assert mrr is not None
         group = "above" if low > mrr else "below" if high < mrr else "not to be told from"
         groups[group].append(f"{row} ({ours - mrr:+.4f})")
-    told = [f"{group} {', '.join(rows)}" for group, rows in groups.items() if rows]
+    stands = [f"{group} {', '.join(rows)}" for group, rows in groups.items() if rows]
     again = (cell["mrr"] - cell["novel"] * cell["mrr_novel"]) / (1 - cell["novel"])
     return (
         f"The highest of our rows ({_named(best)}: {number(ours, 4)}) is, by its interval, "
-        f"{'; '.join(told)}. Its MRR is {number(cell['mrr_novel'])} on these answers and "
+        f"{'; '.join(stands)}. Its MRR is {number(cell['mrr_novel'])} on these answers and "
         f"{number(again)} on the others."
     )
 

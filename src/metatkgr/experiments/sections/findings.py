@@ -142,7 +142,7 @@ def leaders(
 
 
 def leader_findings(results: Results) -> list[str]:
-    """Who has the highest number, told for each K."""
+    """Who has the highest number, for each K."""
     sentences = []
     for shots in results.shots:
         if leads := leaders(results, shots):

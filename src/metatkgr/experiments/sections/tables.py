@@ -53,7 +53,7 @@ def mark(value: float, printed: float | None, std: float | None) -> str:
     """Better or worse than a printed number by more than its standard deviation, or within it."""
     if printed is None:
         return ""
-    # To the digits that are printed: a difference beyond them cannot be told.
+    # To the digits that are printed: a difference beyond them is not known.
     away = round(value - printed, 4)
     if abs(away) <= (std or 0.0):
         return WITHIN
