@@ -121,19 +121,19 @@ class CatalogEntry:
     published: Published | None = None
 
 
-def _github(repository: str, commit: str, path: str) -> tuple[str, ...]:
+def _source(
+    name: str, repository: str, commit: str, path: str, sha256: str | None = None
+) -> Source:
     """The file as it was at ``commit``, or as it is now should that address stop working."""
-    return tuple(f"{_GITHUB}/{repository}/{ref}/{path}" for ref in (commit, "HEAD"))
+    urls = tuple(f"{_GITHUB}/{repository}/{ref}/{path}" for ref in (commit, "HEAD"))
+    return Source(name, urls, sha256)
 
 
 def _recipe(content: dict[str, Any], known: Sequence[CatalogFile] = ()) -> Recipe:
-    """A recipe of ``datasets.toml``; a source may be that of one of the known files."""
-    own = {file.name: file.recipes[0].sources[0] for file in known}
-    sources = (
-        own[source] if isinstance(source, str) else Source(source[0], _github(*source[1:]))
-        for source in content["sources"]
-    )
-    return Recipe(tuple(sources), getattr(formats, content["convert"]))
+    """A recipe of ``datasets.toml``; its first source may be that of one of the known files."""
+    first = (file.recipes[0].sources[0] for file in known if file.name == content.get("of"))
+    sources = (_source(*words) for words in content["sources"])
+    return Recipe((*first, *sources), getattr(formats, content["convert"]))
 
 
 def _entry(name: str, content: dict[str, Any]) -> CatalogEntry:
@@ -144,15 +144,15 @@ def _entry(name: str, content: dict[str, Any]) -> CatalogEntry:
     for file, (size, sha256) in zip(_FIVE, content.pop("sums"), strict=True):
         published = file.replace(".tsv.gz", ".txt")
         path = f"data/{name}/{published}"
-        if published == file:
-            recipe = Recipe((Source(published, _github(*names, path), sha256),))
-        else:
-            recipe = Recipe((Source(published, _github(*rows, path)),), formats.quadruples)
+        named = published == file
+        repository, commit = names if named else rows
+        source = _source(published, repository, commit, path, sha256 if named else None)
+        recipe = Recipe((source,), formats.as_published if named else formats.quadruples)
         files.append(CatalogFile(file, size, sha256, (recipe, *(() if files else others))))
-    files += [
-        CatalogFile(more["name"], *more["sum"], (_recipe(more, files),), optional=True)
-        for more in content.pop("optional", ())
-    ]
+    for more in content.pop("optional", ()):
+        size, sha256 = more["sum"]
+        recipes = (_recipe(more, files),)
+        files.append(CatalogFile(more["name"], size, sha256, recipes, optional=True))
     if "published" in content:
         content["published"] = Published(*content["published"])
     return CatalogEntry(name=name, files=tuple(files), **content)
