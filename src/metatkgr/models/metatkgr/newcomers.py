@@ -37,6 +37,7 @@ from torch.nn import functional
 from metatkgr.graph.negatives import fixed_negatives
 from metatkgr.models.common.scores import relation_vectors, score_all
 from metatkgr.models.metatkgr.links import Links, Moment
+from metatkgr.models.metatkgr.walks import Walks, kinds_of, spread
 
 __all__ = [
     "STEPWISE",
@@ -171,6 +172,7 @@ def query_scores(
     vectors: Tensor,
     relation: Tensor,
     links: Links,
+    walks: Walks | None = None,
 ) -> Tensor:
     """(Q, E) scores of all candidates of queries at one time.
 
@@ -181,19 +183,23 @@ def query_scores(
         vectors: (Q, d) of the query entities.
         relation: (Q,) directed.
         links: of the query entities, a row for each query.
+        walks: of the queries.
     """
     translated = vectors + relation_vectors(adapted.relation, relation)
     scores = learned["weight"].exp() * score_all(translated, adapted.entity)
-    half, asked = len(adapted.relation), relation[links.row]
-    inverse = links.relation % half == asked % half
-    kind = torch.where(links.relation == asked, 0, torch.where(inverse, 1, 2))
+    kind = kinds_of(links.relation, relation[links.row], len(adapted.relation))
     fade = functional.softplus(learned["memory_fade"])[kind]
     memory = learned["memory"][kind] * torch.exp(-fade * torch.log1p(links.age))
     # In place: the table is the largest thing here, and nothing above wants it back.
     scores.index_put_((links.row, links.target), memory, accumulate=True)
+    # Queries by one relation share what has stood in its slot.
     kinds, row = torch.unique(relation, return_inverse=True)
     everyone = torch.arange(scores.shape[1], device=scores.device)
-    return scores.add_(slot_bias(learned, moment.fillers(kinds.unsqueeze(1), everyone))[row])
+    scores.add_(slot_bias(learned, moment.fillers(kinds.unsqueeze(1), everyone))[row])
+    if walks is None:
+        return scores
+    reached = spread(learned, walks)
+    return scores.index_put_((reached.query, reached.entity), reached.value, accumulate=True)
 
 
 def _starts(learned: Mapping[str, Tensor], entity: Tensor, has_row: Tensor) -> Tensor:
