@@ -17,6 +17,7 @@ __all__ = [
     "EVIDENCE_PARTS",
     "RULES",
     "VARIANTS",
+    "WALK_PARTS",
     "Cell",
     "Row",
     "row_order",
@@ -45,11 +46,21 @@ EVIDENCE_PARTS = {
 }
 """Ablations of the evidence model: a setting, the value with which a part is missing, and what that
 means."""
-ABLATIONS = {
-    "metatkgr": VARIANTS,
-    "evidence": tuple(f"{key}={value}" for key, value in EVIDENCE_PARTS),
+WALK_PARTS = {
+    (("hops", "0"),): "no walks: links are encoded and remembered",
+    (("inner_steps", "8"),): "eight gradient steps besides, of learned sizes",
+    (("hops", "0"), ("inner_steps", "8")): "those steps in place of walks",
 }
-"""What the ablations of a model are called, in the order of their tables."""
+"""Ablations of MetaTKGR's preset ``walks``: settings, and what they mean."""
+ABLATIONS = {
+    ("metatkgr", "default"): dict.fromkeys(VARIANTS, ""),
+    ("metatkgr", "walks"): {
+        ", ".join(map("=".join, part)): means for part, means in WALK_PARTS.items()
+    },
+    ("evidence", "default"): {"=".join(part): means for part, means in EVIDENCE_PARTS.items()},
+}
+"""What the ablations of a model with a preset are called, and what they mean, in the order of their
+tables."""
 
 _KINDS = {
     **dict.fromkeys(("dataset", "model", "preset", "visibility", "test_shots"), str),
@@ -85,6 +96,9 @@ class Row:
     def variant(self) -> str | None:
         """The name of the ablation that it is; None: the full model."""
         chosen = dict(self.settings)
+        if (self.model, self.preset) == ("metatkgr", "walks"):
+            name = ", ".join(map("=".join, self.settings))
+            return name if name in ABLATIONS[self.model, self.preset] else None
         if self.model != "evidence":
             return chosen.get("variant")
         missing = (f"{key}={value}" for key, value in EVIDENCE_PARTS if chosen.get(key) == value)

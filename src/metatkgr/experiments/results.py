@@ -25,6 +25,7 @@ from metatkgr.files import read_json
 __all__ = [
     "EVIDENCE",
     "METATKGR",
+    "WALKS",
     "Results",
     "best_baselines",
     "collected",
@@ -36,7 +37,7 @@ __all__ = [
     "values_of",
 ]
 
-METATKGR, EVIDENCE = Row("metatkgr"), Row("evidence")
+METATKGR, WALKS, EVIDENCE = Row("metatkgr"), Row("metatkgr", "walks"), Row("evidence")
 
 
 class Results:
@@ -207,7 +208,9 @@ class Results:
                 lambda drawn: [
                     (full, row)
                     for row in drawn.rows
-                    if full in drawn.mrr and row.model == full.model and row.variant
+                    if full in drawn.mrr
+                    and (row.model, row.preset) == (full.model, full.preset)
+                    and row.variant
                 ],
             )
         return self._ablated[full]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metatkgr.experiments.cells import ABLATIONS, EVIDENCE_PARTS, Row
+from metatkgr.experiments.cells import ABLATIONS, Row
 from metatkgr.experiments.dataset_figures import STYLE, load_matplotlib, new_figure
 from metatkgr.experiments.records import FloatArray
-from metatkgr.experiments.results import EVIDENCE, METATKGR, Results
+from metatkgr.experiments.results import EVIDENCE, METATKGR, WALKS, Results
 from metatkgr.experiments.sections import Drawing, figure, section, written
 from metatkgr.experiments.sections.tables import (
     MISSING,
@@ -25,7 +25,7 @@ from metatkgr.experiments.significance import ALPHA, RESAMPLES, Comparison
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ablation_average", "ablation_means", "ablation_rows", "evidence_ablation_table"]
+__all__ = ["ablation_average", "ablation_means", "ablation_rows", "ablation_table"]
 
 _HOW = {"draws": RESAMPLES, "alpha": ALPHA}
 
@@ -132,11 +132,11 @@ _HATCHES = (("0.6", ""), ("0.85", "////"), ("1.0", ""), ("0.7", "----"), ("0.9",
 def ablation_rows(results: Results, full: Row = METATKGR) -> list[tuple[str, Row]]:
     """The name of each ablation of a model, and its row; the full model first."""
     named = [("whole", full)]
-    for variant in ABLATIONS[full.model]:
+    for variant in ABLATIONS[full.model, full.preset]:
         named += [
             (variant, row)
             for row in sorted({record.row for record in results.records})
-            if (row.model, row.preset, row.variant) == (full.model, "default", variant)
+            if (row.model, row.preset, row.variant) == (full.model, full.preset, variant)
         ]
     return named
 
@@ -159,54 +159,67 @@ def _of_metatkgr(results: Results) -> list[str]:
     return made + _average(results, METATKGR)
 
 
+@section("walk-ablations", place=75, page="ablations")
+def _of_walks(results: Results) -> list[str]:
+    return _parts(results, WALKS)
+
+
 @section("evidence-ablations", place=80, page="ablations")
 def _of_evidence(results: Results) -> list[str]:
-    if len(ablation_rows(results, EVIDENCE)) < 2:
+    return _parts(results, EVIDENCE)
+
+
+def _parts(results: Results, full: Row) -> list[str]:
+    """A model and its ablations, and what each changes, with intervals."""
+    if len(ablation_rows(results, full)) < 2:
         return []
-    tested = results.against_ablations(EVIDENCE)
-    made = evidence_ablation_table(results, tested)
-    about = {"model": EVIDENCE.label, "alpha": ALPHA, "count": len(tested)}
-    return written("evidence-ablations", **about, table=made) + _average(results, EVIDENCE)
+    tested = results.against_ablations(full)
+    made = ablation_table(results, tested, full)
+    about = {"model": full.label, "alpha": ALPHA, "count": len(tested)}
+    return written("evidence-ablations", **about, table=made) + _average(results, full)
 
 
-def evidence_ablation_table(results: Results, tested: Sequence[Comparison]) -> list[str]:
-    """The evidence model in full and with parts left out, and what that changes; 3-shot.
+def ablation_table(
+    results: Results, tested: Sequence[Comparison], full: Row = EVIDENCE
+) -> list[str]:
+    """A model in full and with its ablations, and what each of them changes; 3-shot.
 
     Args:
         results: all results.
         tested: the full model compared with each ablation.
+        full: the model.
     """
     compared = {(c.dataset, c.other): c for c in tested if c.shots == 3}
     rows = []
-    for name, row in ablation_rows(results, EVIDENCE):
+    for name, row in ablation_rows(results, full):
         cells = []
         for dataset in results.datasets:
             values = results.values(dataset, row, 3)
             if values is None:
                 cells.append(MISSING)
                 continue
-            change = _change(results, dataset, row, 3, compared)
+            change = "" if row == full else _change(results, dataset, full, row, 3, compared)
             cells.append(mean_and_spread(values) + change)
-        key, _, value = name.partition("=")
-        means = EVIDENCE_PARTS.get((key, value), "")
-        rows.append([name if row == EVIDENCE else f"`{name}`", means, *cells])
-    return table(["", "what is missing", *results.datasets], rows)
+        means = ABLATIONS[full.model, full.preset].get(name, "")
+        rows.append([name if row == full else f"`{name}`", means, *cells])
+    return table(["", "what is changed", *results.datasets], rows)
 
 
 def _change(
     results: Results,
     dataset: str,
+    full: Row,
     row: Row,
     shots: int,
     compared: dict[tuple[str, Row], Comparison],
 ) -> str:
     """'; -.012* (-.018 to -.006)': what the ablation changes in the MRR of the common seeds."""
-    full, ablated = results.common(dataset, EVIDENCE, row, shots)
-    if row == EVIDENCE or full is None or ablated is None:
+    whole, ablated = results.common(dataset, full, row, shots)
+    if whole is None or ablated is None:
         return ""
     comparison = compared.get((dataset, row))
     if comparison is None:
-        return f"; {ablated[:, 0].mean() - full[:, 0].mean():+.3f}"
+        return f"; {ablated[:, 0].mean() - whole[:, 0].mean():+.3f}"
     star = STAR if comparison.significant else ""
     interval = f"{-comparison.high:+.3f} to {-comparison.low:+.3f}"
     return f"; {-comparison.difference:+.3f}{star} ({interval})"

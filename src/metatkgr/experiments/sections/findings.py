@@ -9,7 +9,7 @@ from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import RULES, Row, row_order
 from metatkgr.experiments.published import METRICS, PUBLISHED
 from metatkgr.experiments.records import FloatArray
-from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
+from metatkgr.experiments.results import EVIDENCE, METATKGR, WALKS, Results, values_of
 from metatkgr.experiments.rounds import changed_settings
 from metatkgr.experiments.sections import section
 from metatkgr.experiments.sections.comparisons import ablation_means, ablation_rows
@@ -34,7 +34,9 @@ def _findings(results: Results) -> list[str]:
 @section("parts", place=69, page="ablations")
 def _parts(results: Results) -> list[str]:
     said = [
-        sentence for full in (METATKGR, EVIDENCE) for sentence in _ablation_findings(results, full)
+        sentence
+        for full in (METATKGR, WALKS, EVIDENCE)
+        for sentence in _ablation_findings(results, full)
     ]
     return ["", "## What each part is worth", "", *(f"- {text}" for text in said)] if said else []
 

@@ -12,7 +12,7 @@ from metatkgr.experiments.cells import BASELINES, RULES, Cell, Row
 from metatkgr.experiments.dataset_figures import new_figure
 from metatkgr.experiments.published import PUBLISHED
 from metatkgr.experiments.records import Record
-from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
+from metatkgr.experiments.results import EVIDENCE, METATKGR, WALKS, Results, values_of
 from metatkgr.experiments.sections import Drawing, figure, section, written
 from metatkgr.experiments.sections.provenance import blind_leads
 from metatkgr.experiments.sections.tables import (
@@ -128,7 +128,8 @@ def readme_results(results: Results) -> list[str]:
     rows: list[list[str]] = []
     for label, row in (
         *((f"`{rule}`", Row(rule)) for rule in RULES),
-        ("`metatkgr`", METATKGR),
+        (METATKGR.label, METATKGR),
+        *([(WALKS.label, WALKS)] if WALKS in results.rows(_SHOTS) else []),
         ("best of the nine baselines there", None),
         *([(best.label, best)] if best and best not in (METATKGR,) else []),
     ):
