@@ -51,7 +51,9 @@ class NearNameError(DataError):
         some = list(close)[:5]
         new = " and ".join(repr(name) for name, _ in some)
         known = " and ".join(repr(near) for _, near in some)
-        super().__init__(f"{new} would be new; did you mean {known}? If not, confirm_new takes it")
+        super().__init__(
+            f"{new} would be new; did you mean {known}? If not, confirm it (confirm_new)"
+        )
 
 
 class SettingsError(MetaTKGRError, ValueError):

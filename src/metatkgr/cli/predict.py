@@ -264,9 +264,12 @@ def _trust(calibration: Calibration, *, given: bool = True) -> str:
             "Probabilities are a guess: the graph has too few newcomers to calibrate them; the "
             "order is what the model says."
         )
-    off = "" if calibration.ece is None else f"; off by {calibration.ece:.1%} on average"
-    return (
-        f"Probabilities: {'given that such a fact happens' if given else 'that it comes in time'}. "
-        f"Calibrated on {calibration.queries:,} "
-        f"queries ({calibration.split}){off}."
+    of = f"fitted to the latest {calibration.queries:,} questions about newcomers"
+    if not given:
+        return (
+            f"Probabilities: that it comes in time; whom with, {of}, when to what became of others."
+        )
+    off = (
+        "" if calibration.ece is None else f"; the first is off by {calibration.ece:.1%} on average"
     )
+    return f"Probabilities: given that such a fact happens; {of}{off}."
