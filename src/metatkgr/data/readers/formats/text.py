@@ -28,6 +28,8 @@ from metatkgr.errors import DataError
 __all__ = ["blocks_of", "rows_of_text"]
 
 _BYTES_PER_ROW = 48
+_BYTES_PER_LETTER = 512
+"""Of the first lines: each letter may be a cell, of which all that is guessed has copies."""
 _LONGEST_LINE = 1 << 28
 _BLOCK = 1 << 24
 
@@ -64,6 +66,8 @@ def rows_of_text(
                 raise DataError(f"{source} is UTF-16 text: save it as UTF-8")
             block = block.removeprefix(BOM_UTF8)
         if layout is None and (lines := _sample(block)):
+            longest = max(len(line) for _, line in lines)
+            Budget(source, options).take("a line so long", size=_BYTES_PER_LETTER * longest)
             delimiter = options.delimiter or pick_delimiter([line for _, line in lines], suffix)
             cells = [sample_cells(line, delimiter) for _, line in lines]
             skip = lines[0][0] if has_header(cells, options) else 0
