@@ -228,7 +228,8 @@ def main(arguments: Sequence[str]) -> str:
     for name in words.datasets:
         kept = content.setdefault("test" if words.history == HISTORIES[0] else words.history, {})
         cells, facts = kept.setdefault(name, {}), None
-        best = best_settings(content, name)
+        tried = content if name in content["valid"] or not RESULTS.exists() else read_json(RESULTS)
+        best = best_settings(tried, name)
         for row in words.rows:
             settings = best if row == CHOSEN else {}
             if row not in cells and (row != CHOSEN or settings):
