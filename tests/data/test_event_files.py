@@ -544,6 +544,7 @@ def test_words_that_are_clear_only_in_company_do_not_move_other_columns(tmp_path
         ("7,2018-01-01,a,r,b\n" * 3, "2,3,4,1"),
         ("perp,deed,victim,place,at\n" + "a,r,b,c,1514764800\n" * 3, "perp,deed,victim,at"),
         ("id,subject,relation,object,n\n1,a,r,b,5\n", "subject,relation,object,id"),
+        ("happened,perp,deed,victim\n2018-01-01,a,r,b\n", "perp,deed,victim,happened"),
     ],
 )
 def test_columns_that_are_not_understood_are_one_sentence_with_the_option(
