@@ -24,6 +24,7 @@ from metatkgr.models.metatkgr.newcomers import (
     adapt_everyone,
     adapt_own,
     query_scores,
+    unit_vectors,
 )
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
@@ -54,6 +55,8 @@ class Adapter:
         index: the public facts.
         supports: the first facts of the new entities.
         settings: of the model.
+        before: an adapter whose entities are the first of these; its fixed vectors are not drawn
+            again.
     """
 
     def __init__(
@@ -63,10 +66,15 @@ class Adapter:
         index: TemporalIndex,
         supports: Supports,
         settings: MetaTKGRSettings,
+        before: Adapter | None = None,
     ) -> None:
         self.entity, self.relation = weights["entity"].detach(), weights["relation"].detach()
         self.learned = _with_steps(weights, settings.inner_steps)
         self.has_row, self.settings = has_row, settings
+        count, dimension = self.entity.shape
+        known = self.entity[:0] if before is None else before.unit[:count].to(self.entity.device)
+        later = torch.arange(len(known), count, device=self.entity.device)
+        self.unit: Tensor = torch.cat([known, unit_vectors(later, dimension)])
         self.around = Around(
             index,
             supports,
@@ -86,6 +94,7 @@ class Adapter:
             self.entity,
             self.relation,
             self.has_row,
+            self.unit,
             moment,
             rounds=self.settings.rounds,
             leave_out=not self.settings.own_in_support,
@@ -246,10 +255,12 @@ class EpisodePhase:
         self.columns = [torch.from_numpy(np.ascontiguousarray(c)).long() for c in columns]
         self.time = questions.time[row]
         self.interval = _intervals(tasks, settings)
-        self.adapters = []
+        self.adapters: list[Adapter] = []
         for visible in _visible(tasks, self.time, self.interval, settings):
             index = TemporalIndex.of(visible, device=has_row.device)
-            self.adapters.append(Adapter(weights, has_row, index, tasks.supports, settings))
+            before = self.adapters[-1] if self.adapters else None
+            adapter = Adapter(weights, has_row, index, tasks.supports, settings, before)
+            self.adapters.append(adapter)
         weight = np.where(novel_answers(tasks), settings.novel_weight, 1.0)
         self.weight = torch.from_numpy(weight).float()
         self.prior: Mapping[str, Tensor] = {}

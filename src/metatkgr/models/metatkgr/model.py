@@ -147,8 +147,9 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         """Keep the supports; parameters are adapted to them when queries are scored."""
         self.supports_ = supports
         if self._adapts:
+            before = vars(self).get("adapter_")
             self.adapter_ = Adapter(
-                self.weights, self.has_row, self.index_, supports, self.settings
+                self.weights, self.has_row, self.index_, supports, self.settings, before
             )
             return self
         self.sampler_ = sampler_for(self.index_, supports, self.settings)

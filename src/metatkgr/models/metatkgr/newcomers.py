@@ -46,6 +46,7 @@ __all__ = [
     "adapt_own",
     "initial",
     "query_scores",
+    "unit_vectors",
 ]
 
 STEPWISE = ("step", "momentum", "relation_step")
@@ -97,6 +98,7 @@ def adapt_everyone(
     entity: Tensor,
     relation: Tensor,
     has_row: Tensor,
+    unit: Tensor,
     moment: Moment,
     *,
     rounds: int,
@@ -109,11 +111,12 @@ def adapt_everyone(
         entity: (E, d) from training; what it holds of entities without a row is not read.
         relation: (R, d) from training.
         has_row: (E,) bool.
+        unit: (E, d) u, see :func:`unit_vectors`.
         moment: what is visible.
         rounds: how often vectors are passed on to partners.
         leave_out: whether a link is left out of the vector that foretells it.
     """
-    start = _starts(learned, entity, has_row)
+    start = _starts(learned, entity, has_row, unit)
     vectors, relation = _adapt(
         learned,
         Vectors(start, relation, start),
@@ -202,15 +205,18 @@ def query_scores(
     return scores.index_put_((reached.query, reached.entity), reached.value, accumulate=True)
 
 
-def _starts(learned: Mapping[str, Tensor], entity: Tensor, has_row: Tensor) -> Tensor:
+def unit_vectors(entity: Tensor, dimension: int) -> Tensor:
+    """(n, d) u of entities: 1 long in the mean, and a function of nothing but their numbers."""
+    draw = fixed_negatives(entity, torch.zeros_like(entity), dimension, _DRAWS)
+    # Evenly between -1 and 1 has a variance of 1/3; u has the length 1, as rows begin with.
+    unit: Tensor = (draw * (2 / _DRAWS) - 1).float() * (3 / dimension) ** 0.5
+    return unit
+
+
+def _starts(learned: Mapping[str, Tensor], entity: Tensor, has_row: Tensor, unit: Tensor) -> Tensor:
     """(E, d) rows; and u around their mean, of a learned length, where there is none."""
     known = has_row.unsqueeze(1)
     mean = (entity * known).sum(0) / has_row.sum().clamp(min=1)
-    count, d = entity.shape
-    everyone = torch.arange(count, device=entity.device)
-    draw = fixed_negatives(everyone, torch.zeros_like(everyone), d, _DRAWS)
-    # Evenly between -1 and 1 has a variance of 1/3; u has the length 1, as rows begin with.
-    unit = (draw * (2 / _DRAWS) - 1).to(entity.dtype) * (3 / d) ** 0.5
     return torch.where(known, entity, mean + learned["length"].exp() * unit)
 
 
