@@ -40,7 +40,7 @@ Texts = tuple[IntArray, npt.NDArray[np.uint8]]
 
 
 class Engine:
-    """A DuckDB without a database: what it is told ends with it.
+    """A DuckDB without a database: what it is given ends with it.
 
     Args:
         work: an empty folder for what does not fit into memory.

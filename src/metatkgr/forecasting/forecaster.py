@@ -320,7 +320,13 @@ class Forecaster(KnownFacts):
             query = self._query(words, questions[number], one)
             rest = found[number]
             results[number] = Forecasts(
-                query, tuple(forecasts), rest.other, rest.new, rest.comes, calibration.about()
+                query,
+                tuple(forecasts),
+                rest.other,
+                rest.new,
+                rest.comes,
+                tuple((words.date(step), chance) for step, chance in rest.when),
+                calibration.about(),
             )
         return [results[number] for number in range(len(questions))]
 

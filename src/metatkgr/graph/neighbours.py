@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import narrow, neighbour_rows, neighbours, stored_columns
 from metatkgr.graph.pairs import PairTimes, last_of_each
 from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows

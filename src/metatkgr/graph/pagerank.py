@@ -27,9 +27,9 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.neighbours import Neighbours
-from metatkgr.graph.ragged import best_of_each, distinct, expand_ranges, some_rows
+from metatkgr.graph.ragged import best_of_each, distinct, expand_ranges, found, some_rows
 
-__all__ = ["THRESHOLD", "PageRank", "Walks"]
+__all__ = ["THRESHOLD", "PageRank", "Walks", "Without"]
 
 THRESHOLD = 3e-5
 """ε, as meta-validation has chosen it."""
@@ -59,6 +59,57 @@ class Walks:
         return Walks(row, entity, far, near, self.lost)
 
 
+@dataclass(frozen=True, eq=False)
+class Without:
+    """Links of the entities from which walks start, each left out in some of V walks."""
+
+    cell: Tensor
+    """(K,) ``row * E + neighbour``, ascending: links of the entity of a row with others."""
+    left: Tensor
+    """(K, V) bool: in which walks from there."""
+
+    def kept(self, which: Tensor) -> Without:
+        """Some of the links, by a mask."""
+        return Without(*some_rows(which, self.cell, self.left))
+
+    def among(self, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the neighbours are among ascending cells, and what is left out of those."""
+        place, there = found(cell, self.cell)
+        return place[there], self.left[there]
+
+    def degrees(self, cell: Tensor, degree: Tensor, start: Tensor, entities: int) -> Tensor:
+        """(N, V) degrees of cells, (N, 1), without the links."""
+        place, left = self.among(cell)
+        degrees = degree.repeat(1, left.shape[1])
+        degrees[place] -= left.long()
+        fewer = torch.zeros_like(start).unsqueeze(1).repeat(1, left.shape[1])
+        fewer.index_add_(0, self.cell // entities, self.left.long())
+        place, there = found(cell, start)
+        place = place[there]
+        degrees[place] = degree[place] - fewer[there]
+        return degrees
+
+    def leave_out(
+        self, share: Tensor, at: Tensor, reached: Tensor, start: Tensor, entities: int
+    ) -> None:
+        """Make (L, V) shares of walkers 0 where these follow one of the links.
+
+        Args:
+            share: what is changed.
+            at: (L,) cells that they leave.
+            reached: (L,) cells that they reach.
+            start: (W,) cells at which they started.
+            entities: E.
+        """
+        begun = start.index_select(0, at // entities)
+        leaves = at == begun
+        # Only links of e itself can be missing, and few walkers are about to follow those.
+        own = torch.nonzero(leaves | (reached == begun)).squeeze(1)
+        place, there = found(self.cell, torch.where(leaves, reached, at)[own])
+        own, place = own[there], place[there]
+        share[own] = share[own].masked_fill_(self.left[place], 0.0)
+
+
 class PageRank:
     """Walks from many (entity, time) pairs at once.
 
@@ -86,40 +137,53 @@ class PageRank:
             torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
             for column in (supports.entity, supports.other)
         )
+        self._last: tuple[tuple[int, int, int] | None, Walks] | None = None
 
-    def walks(self, entity: Tensor, time: Tensor, without: Tensor | None = None) -> Walks:
+    def walks(self, entity: Tensor, time: Tensor, without: Without | None = None) -> Walks:
         """PageRank of the walks from each entity over links before its time.
 
         Args:
             entity: (W,) int64.
             time: (W,) int64.
-            without: ``row * E + neighbour``, ascending: the entity of a row and this neighbour of
-                it are taken as not linked. None: all are as they are.
+            without: from each start V times, each time without some links of its entity; None:
+                once, and all are as they are.
+
+        Returns:
+            Of each start one row, or one for each time.
         """
         start = torch.arange(len(entity), device=self.device) * self.entities + entity
-        cells, masses = [start], [torch.full_like(start, self.restart, dtype=torch.float64)]
-        cell, mass, without = self._first_step(entity, time, without)
+        times = 1 if without is None else without.left.shape[1]
+        mass = torch.full((len(entity), times), self.restart, dtype=torch.float64)
+        cells, masses = [start], [mass.to(self.device)]
+        cell, mass, rest = self._first_step(entity, time, without)
         bound = None if self.neighbours.all_before(time) else time
         for number in range(1, self.steps + 1):
             cells.append(cell)
             masses.append(self.restart * mass)
             if number == self.steps or not len(cell):
                 break
-            cell, mass = self._step(cell, mass, bound, entity, without)
+            cell, mass = self._step(cell, mass, bound, start, rest)
         cell, member = distinct(torch.cat(cells))
         share = torch.cat(masses)
-        far = share.new_zeros(len(cell)).index_add_(0, member, share)
+        far = _summed(member, share, len(cell))
         short = sum(part.numel() for part in cells[: _NEAR + 1])
-        close = share.new_zeros(len(cell)).index_add_(0, member[:short], share[:short])
+        close = _summed(member[:short], share[:short], len(cell)).float()
         row = cell // self.entities
-        known = share.new_zeros(len(entity)).index_add_(0, row, far)
-        lost = (1 - known).clamp(min=0)
-        return Walks(row, cell % self.entities, far.float(), close.float(), lost.float())
+        lost = (1 - _summed(row, far, len(entity))).clamp(min=0).flatten().float()
+        if without is not None:  # not all are reached each time
+            walk, place = torch.nonzero(far.T, as_tuple=True)
+            row = row[place] * times + walk
+            if len(entity) > 1:
+                order = torch.argsort(row, stable=True)
+                row, walk, place = some_rows(order, row, walk, place)
+            cell, far, close = cell[place], far[place, walk], close[place, walk]
+        return Walks(row, cell % self.entities, far.flatten().float(), close.flatten(), lost)
 
     def reached(self, entity: Tensor, time: Tensor, most: int) -> Walks:
         """The walks of queries, with the ``most`` entities of each that are reached most often.
 
-        Walks from one entity at one time are walked once.
+        Walks from one entity at one time are walked once, and the last such are remembered: for who
+        asks about another relation, or for reasons.
 
         Args:
             entity: (Q,) int64.
@@ -128,7 +192,10 @@ class PageRank:
         """
         room = int(time.max()) + 1 if len(time) else 1
         start, member = torch.unique(entity * room + time, return_inverse=True)
-        walks = self.walks(start // room, start % room).best(most)
+        key = (int(start[0]), room, most) if len(start) == 1 else None
+        if key is None or self._last is None or self._last[0] != key:
+            self._last = key, self.walks(start // room, start % room).best(most)
+        walks = self._last[1]
         if len(member) == 1:
             return walks
         low, high = (torch.searchsorted(walks.row, member, right=right) for right in (False, True))
@@ -137,8 +204,8 @@ class PageRank:
         return Walks(row, reached, far, near, walks.lost[member])
 
     def _first_step(
-        self, entity: Tensor, time: Tensor, without: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self, entity: Tensor, time: Tensor, without: Without | None
+    ) -> tuple[Tensor, Tensor, Without | None]:
         """Cells and masses after one step: to public neighbours and to those of the own support.
 
         And the part of ``without`` that further steps have to leave out: they follow public links.
@@ -148,46 +215,59 @@ class PageRank:
         low = torch.searchsorted(self._own, entity)
         own, position = expand_ranges(low, torch.searchsorted(self._own, entity, right=True))
         cell = torch.unique(torch.cat([public, own * self.entities + self._other[position]]))
-        if without is not None:
-            cell = cell[~torch.isin(cell, without)]
-            without = without[torch.isin(without, public)]
         row = cell // self.entities
-        reached = torch.bincount(row, minlength=len(entity)).double()
-        return cell, (1 - self.restart) / reached[row], without
+        kept = torch.ones_like(cell, dtype=torch.float64).unsqueeze(1)
+        if without is not None:
+            place, left = without.among(cell)
+            kept = kept.repeat(1, left.shape[1]).index_put_((place,), (~left).double())
+            without = without.kept(torch.isin(without.cell, public))
+        reached = _summed(row, kept, len(entity))
+        return cell, kept * ((1 - self.restart) / reached.clamp(min=1))[row], without
 
     def _step(
         self,
         cell: Tensor,
         mass: Tensor,
         time: Tensor | None,
-        entity: Tensor,
-        without: Tensor | None,
+        start: Tensor,
+        without: Without | None,
     ) -> tuple[Tensor, Tensor]:
         """One more step of those walkers that are worth it; no time: after all links."""
         # Where even one neighbour is not worth it, nobody has to look how many there are.
-        cell, mass = some_rows(mass > self.threshold, cell, mass)
-        row = cell // self.entities
-        first = row * self.entities
-        now = None if time is None else time.index_select(0, row)
+        cell, mass = some_rows(_any(mass > self.threshold), cell, mass)
+        first = cell - cell % self.entities
+        now = None if time is None else time.index_select(0, first // self.entities)
         ranges = self.neighbours.before(cell - first, now)
-        degree = self.neighbours.count(ranges)
+        degree = self.neighbours.count(ranges).unsqueeze(1)
         if without is not None:
-            start = first + entity[row]
-            fewer = torch.bincount(without // self.entities, minlength=len(entity))[row]
-            degree = degree - torch.where(cell == start, fewer, torch.isin(cell, without).long())
+            degree = without.degrees(cell, degree, start, self.entities)
         worth = (mass > self.threshold * degree).logical_and_(degree > 0)
-        go_on = torch.nonzero(worth).squeeze(1)
+        go_on = torch.nonzero(_any(worth)).squeeze(1)
         first, mass, degree = some_rows(go_on, first, mass, degree)
         each = (1 - self.restart) * mass / degree
         some = [(low.index_select(0, go_on), high.index_select(0, go_on)) for low, high in ranges]
         walker, target = self.neighbours.each(some)
         if without is not None:
-            at, of, left = some_rows(go_on.index_select(0, walker), cell, row, cell == start)
-            # Only links of e itself can be missing, and few walkers are about to follow those.
-            own = torch.nonzero(left | (target == entity.index_select(0, of))).squeeze(1)
-            other = torch.where(left[own], of[own] * self.entities + target[own], at[own])
-            stays = torch.ones_like(left).index_fill_(0, own[torch.isin(other, without)], False)
-            walker, target = some_rows(stays, walker, target)
-        first, each = some_rows(walker, first, each)
-        cell, member = distinct(first.add_(target))
-        return cell, each.new_zeros(cell.numel()).index_add_(0, member, each)
+            each.masked_fill_(~worth.index_select(0, go_on), 0.0)
+        first, share = some_rows(walker, first, each)
+        reached = first.add_(target)
+        if without is not None:
+            at = cell.index_select(0, go_on.index_select(0, walker))
+            without.leave_out(share, at, reached, start, self.entities)
+        cell, member = distinct(reached)
+        return cell, _summed(member, share, len(cell))
+
+
+def _any(mask: Tensor) -> Tensor:
+    """(N,) whether any of (N, V) is true."""
+    return mask.squeeze(1) if mask.shape[1] == 1 else mask.any(1)
+
+
+def _summed(member: Tensor, values: Tensor, count: int) -> Tensor:
+    """(count, V) sums of (N, V) values, in their order."""
+    times = values.shape[1]
+    if times > 1:
+        # One by one: whole rows are added by a call each.
+        member = (member.unsqueeze(1) * times + torch.arange(times, device=member.device)).flatten()
+    total = values.new_zeros(count * times).index_add_(0, member, values.flatten())
+    return total.view(count, times)

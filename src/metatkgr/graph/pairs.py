@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import (
     by_beginning,
     distinct_links,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
 from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows

@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 
 from metatkgr.errors import SettingsError
 from metatkgr.models import available
-from metatkgr.training.tuned import trainable
+from metatkgr.training.opening import trainable
 
 __all__ = [
     "Search",

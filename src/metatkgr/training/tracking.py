@@ -1,47 +1,15 @@
-"""``trace.jsonl``: one line for each epoch, so that a training can be looked at while it runs.
-
-The same numbers can be drawn as curves by TensorBoard.
-"""
+"""Curves of a training for TensorBoard: the numbers that its trace has in lines."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
-from metatkgr.errors import DataError, SettingsError
-from metatkgr.files import write_text
+from metatkgr.errors import SettingsError
 
-__all__ = ["Trace", "Tracker"]
+__all__ = ["Tracker"]
 
 _NOT_CURVES = ("phase", "epoch", "epochs", "step")
-
-
-class Trace:
-    """Appends structured lines to a file, and keeps them.
-
-    Args:
-        path: the file; None keeps the lines in memory only.
-        lines: with which it begins, whatever is in the file: those that a checkpoint holds. Lines
-            behind them belong to epochs that are done again.
-    """
-
-    def __init__(self, path: Path | None = None, lines: Iterable[dict[str, Any]] = ()) -> None:
-        self.path = path
-        self.lines = list(lines)
-        if path is not None:
-            write_text(path, "".join(json.dumps(line) + "\n" for line in self.lines))
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Add one line; it is in the file when this returns."""
-        self.lines.append(line)
-        if self.path is not None:
-            try:
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
-            except OSError as error:
-                raise DataError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 class Tracker:
