@@ -131,16 +131,17 @@ class Slots:
             return make(relation, time)
         slots = zip(relation.tolist(), time.tolist(), strict=True)
         keys = [(what, *slot) for slot in slots]
-        if len(self._kept) > _MOST_KEPT:
-            self._kept.clear()
-        missing = [number for number, key in enumerate(keys) if key not in self._kept]
+        kept = self._kept
+        if len(kept) > _MOST_KEPT:  # who reads the old ones meanwhile still has them
+            kept = self._kept = {}
+        missing = [number for number, key in enumerate(keys) if key not in kept]
         if missing:
             some = torch.tensor(missing, device=relation.device)
             row, *columns = make(*some_rows(some, relation, time))
             sizes = torch.bincount(row, minlength=len(missing)).tolist()
             parts = zip(*(torch.split(column, sizes) for column in columns), strict=True)
-            self._kept |= zip((keys[number] for number in missing), parts, strict=True)
-        made = [self._kept[key] for key in keys]
+            kept |= zip((keys[number] for number in missing), parts, strict=True)
+        made = [kept[key] for key in keys]
         if len(made) == 1:
             return relation.new_zeros(len(made[0][0])), *made[0]
         sizes = [len(part[0]) for part in made]
