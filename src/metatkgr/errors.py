@@ -104,6 +104,7 @@ def need(module: str, extra: str = "") -> Any:
         MissingPackageError: it is not there; says how to get it.
     """
     try:
+        import_module(module.partition(".")[0])  # a part of it may be there still when it is not
         return import_module(module)
     except ImportError as error:
         package = (error.name or module).partition(".")[0].replace("_", "-")
