@@ -464,18 +464,20 @@ def test_several_threads_may_ask_while_facts_arrive() -> None:
     failures: list[BaseException] = []
     done = threading.Event()
 
-    def ask() -> None:
+    def ask(explain: bool) -> None:
         try:
             while not done.is_set():
-                found = forecaster.predict(club_name, relation, side="subject", top=5)
+                asked = {"side": "subject", "top": 5, "explain": explain}
+                found = forecaster.predict(club_name, relation, **asked)
                 assert len(found) == 5
+                assert all(bool(one.reasons) is explain for one in found)
                 assert forecaster.search(club_name)[0].name == club_name
                 times = forecaster.facts.time
                 assert np.all(np.diff(times) >= 0)
         except BaseException as error:  # told in the main thread
             failures.append(error)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=ask, args=(number % 2 == 1,)) for number in range(4)]
     for thread in threads:
         thread.start()
     accepted = sum(
@@ -489,6 +491,43 @@ def test_several_threads_may_ask_while_facts_arrive() -> None:
     assert accepted == 60
     assert len(forecaster.timeline("new 59")) == 1
     assert len(forecaster.facts) == len(facts) + 60
+
+
+@pytest.mark.parametrize("model", ["recurrency", "paths", "pagerank", "evidence"])
+def test_while_reasons_are_made_others_are_answered_and_facts_taken(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = world()
+    forecaster = Forecaster.of(facts, model, calibration=GUESS)
+    begun, go_on = threading.Event(), threading.Event()
+    reasons = type(forecaster.model).reasons
+
+    def slowly(*how: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return reasons(*how)
+
+    monkeypatch.setattr(type(forecaster.model), "reasons", slowly)
+    explained: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: explained.append(forecaster.predict(facts.entities[0], explain=True))
+    )
+    thread.start()
+    assert begun.wait(60)
+    answered = threading.Event()
+
+    def ask() -> None:
+        other, relation = facts.entities[1], facts.relations[0]
+        forecaster.observe([("Cy", relation, other, facts.steps)])
+        assert forecaster.predict("Cy")
+        answered.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    in_time = answered.wait(30)
+    go_on.set()
+    thread.join(60)
+    assert in_time, "a lock is held while reasons are made"
+    assert explained[0][0].reasons
 
 
 @pytest.mark.parametrize("name", ["metatkgr", "transe", "renet", "evidence"])
