@@ -29,7 +29,7 @@ from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world.kinds import CAREERS, KINDS
 from metatkgr.errors import DataError
-from metatkgr.evaluation.filters import FILTERS, true_answers
+from metatkgr.evaluation.ranking import FILTERS, true_answers
 from metatkgr.experiments.sections.tables import number, table
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.calibrating import _Draw, _Sample, fit_calibration, judged
