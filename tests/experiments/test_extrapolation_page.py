@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from metatkgr.experiments.published import EXTRAPOLATION
 from metatkgr.experiments.results import Results
 from metatkgr.experiments.sections import page_lines
-from metatkgr.experiments.sections.extrapolation import FIGURES, UNCHECKED, gaps
+from metatkgr.experiments.sections.extrapolation import UNCHECKED, gaps
 from metatkgr.files import read_json, write_json
 from metatkgr.models.baselines.renet import RENET
 from studies.extrapolation import (
@@ -34,8 +35,8 @@ def cell(mrr: float, queries: int = 100) -> dict[str, Any]:
 
 
 def test_figures_are_shares_and_hits_grow_with_k() -> None:
-    assert set(FIGURES) == set(DATASETS)
-    for name, rows in FIGURES.items():
+    assert set(EXTRAPOLATION) == set(DATASETS)
+    for name, rows in EXTRAPOLATION.items():
         assert "recurrency baseline" in rows, name
         for row, (mrr, *hits) in rows.items():
             given = [value for value in hits if value is not None]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.pagerank import PageRank
+from metatkgr.graph.pagerank import PageRank, Without
 from metatkgr.models import create
 from references import (
     ENTITIES,
@@ -102,7 +102,43 @@ def test_without_a_neighbour_of_the_support_walks_are_those_without_that_fact(
         public = neighbours.each(neighbours.before(*start))[1].tolist()
         for other in set(supports.other[supports.entity == entity].tolist()) - {*public}:
             rest = supports[(supports.entity != entity) | (supports.other != other)]
-            left_out = PageRank(neighbours, supports).walks(*start, torch.tensor([other]))
+            one = Without(torch.tensor([other]), torch.tensor([[True]]))
+            left_out = PageRank(neighbours, supports).walks(*start, one)
             never_there = PageRank(neighbours, rest).walks(*start)
             assert left_out.entity.tolist() == never_there.entity.tolist()
             assert left_out.far.tolist() == pytest.approx(never_there.far.tolist())
+
+
+@given(facts=graphs(), visibility=visibilities, shots=st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_walks_without_several_neighbours_are_the_same_together_as_alone(
+    facts: Facts, visibility: str, shots: int
+) -> None:
+    """To the bit: without none, without each neighbour, and without all of them."""
+    tasks = Tasks.build(facts, shots=shots, visibility=visibility)
+    pagerank = PageRank(TemporalIndex.of(tasks.visible).neighbours, tasks.supports)
+    asked = dict.fromkeys((e, t) for e, _, t in questions(tasks))
+    for entity, time in asked:
+        start = torch.tensor([entity]), torch.tensor([time])
+        public = pagerank.neighbours.each(pagerank.neighbours.before(*start))[1]
+        own = torch.from_numpy(tasks.supports.other[tasks.supports.entity == entity])
+        others = torch.unique(torch.cat([public, own]))
+        left = torch.eye(len(others), dtype=torch.bool)
+        left = torch.cat([torch.zeros_like(left[:, :1]), left, torch.ones_like(left[:, :1])], 1)
+        together = pagerank.walks(*start, Without(others, left))
+        for number in range(left.shape[1]):
+            (rows,) = torch.nonzero(together.row == number, as_tuple=True)
+            some = left[:, number]
+            alone = pagerank.walks(*start, Without(others[some], torch.ones_like(left[some, :1])))
+            assert together.lost[number] == alone.lost[0]
+            for name in ("entity", "far", "near"):
+                assert torch.equal(getattr(together, name)[rows], getattr(alone, name))
+    if asked:
+        # Of several starts the same, one after another.
+        who, when = torch.tensor(list(zip(*asked, strict=True)))
+        nobody = Without(who[:0], torch.zeros(0, 2, dtype=torch.bool))
+        twice, once = pagerank.walks(who, when, nobody), pagerank.walks(who, when)
+        assert torch.equal(twice.lost, once.lost.repeat_interleave(2))
+        for name in ("entity", "far", "near"):
+            both = getattr(twice, name)[twice.row % 2 == 1]
+            assert torch.equal(both, getattr(once, name))

@@ -15,14 +15,16 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import TypeAdapter
 
 import postgres_server
 from command_line import Run
 from local_service import app_of, client_of, listening, measured, started
 from metatkgr.data.facts import Facts
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.forecasting.explain import Match
+from metatkgr.forecasting.explain import Match, Observed
 from metatkgr.forecasting.store import FactStore, StoreError
+from metatkgr.serving import schemas
 from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import Limits, ServiceSettings, is_loopback
 from metatkgr.serving.server import Server, listen, url_of
@@ -66,6 +68,26 @@ def test_a_newcomer_is_forecast_from_its_first_fact(client: TestClient, world: F
         "/explain", json={"entity": NEW, "relation": fact["relation"], "answer": fact["object"]}
     )
     assert why.json()["reasons"][0]["text"]
+
+
+def test_what_is_written_as_it_is_is_what_the_description_says(
+    client: TestClient, world: Facts
+) -> None:
+    """FastAPI does not check these answers again; checked here, they stay the same to the byte."""
+    name = world.entities[0]
+    facts = {"facts": [first_fact(world)]}
+    answers: list[tuple[httpx.Response, Any]] = [
+        (client.post("/facts", json=facts), Observed),
+        (client.get("/facts", params={"entity": name}), schemas.TimelineOut),
+        (client.get("/facts", params={"entity": NEW}), schemas.TimelineOut),
+        (client.get("/entities", params={"q": name[:3]}), schemas.EntitiesOut),
+    ]
+    for answer, form in answers:
+        checked = TypeAdapter(form).validate_json(answer.content, strict=True)
+        assert TypeAdapter(form).dump_json(checked) == answer.content
+        assert answer.headers["content-type"] == "application/json"
+    page = client.get("/").headers
+    assert page.get_list("cache-control") == ["no-cache"]  # its own, not one more
 
 
 def test_without_a_relation_any_next_fact_is_forecast(client: TestClient, world: Facts) -> None:
@@ -280,7 +302,8 @@ def test_answers_forbid_what_a_page_elsewhere_might_try(client: TestClient) -> N
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
     # A name that was pointed at this machine from outside.
-    for foreign in ("evil.example", "localhost:80.evil.com", "127.0.0.1:80@evil.com", "[::1]x:80"):
+    for foreign in ("evil.example", "localhost:80.evil.com", "127.0.0.1:80@evil.com", "[::1]x:80",
+                    "[::1%evil.com]", "127.1", "localhost."):  # fmt: skip
         assert client.get("/graph", headers={"Host": foreign}).status_code == 403
     assert client.get("/health", headers={"Host": "localhost:8000"}).status_code == 200
     assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
@@ -463,6 +486,16 @@ def test_a_request_with_two_lengths_ends_its_connection(world: Facts, store: Pat
             line.sendall(request + hidden)
             told = b"".join(iter(lambda: line.recv(1 << 16), b""))
     assert (told.startswith(b"HTTP/1.1 400"), told.count(b"HTTP/1.1")) == (True, 1), told
+
+
+def test_a_body_is_what_it_looks_like(client: TestClient, world: Facts) -> None:
+    body = json.dumps(first_fact(world)).encode()
+    kind = {"Content-Type": "application/json"}
+    for encoding in ("gzip", "br", "identity, gzip"):
+        headers = kind | {"Content-Encoding": encoding}
+        assert client.post("/facts", content=body, headers=headers).status_code == 415
+    headers = kind | {"Content-Encoding": "identity"}
+    assert client.post("/facts", content=body, headers=headers).status_code == 200
 
 
 def test_a_request_in_flight_is_answered_when_the_service_is_told_to_stop(

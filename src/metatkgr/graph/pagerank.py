@@ -27,9 +27,9 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.neighbours import Neighbours
-from metatkgr.graph.ragged import best_of_each, distinct, expand_ranges, some_rows
+from metatkgr.graph.ragged import best_of_each, distinct, expand_ranges, found, some_rows
 
-__all__ = ["THRESHOLD", "PageRank", "Walks"]
+__all__ = ["THRESHOLD", "PageRank", "Walks", "Without"]
 
 THRESHOLD = 3e-5
 """ε, as meta-validation has chosen it."""
@@ -59,6 +59,71 @@ class Walks:
         return Walks(row, entity, far, near, self.lost)
 
 
+@dataclass(frozen=True, eq=False)
+class Without:
+    """Links of the entities from which walks start, each left out in some of V walks."""
+
+    cell: Tensor
+    """(K,) ``row * E + neighbour``, ascending: links of the entity of a row with others."""
+    left: Tensor
+    """(K, V) bool: in which walks from there."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Missing:
+    """What of them is public: after the first step of all, walks follow nothing else."""
+
+    cell: Tensor
+    """(K,)."""
+    left: Tensor
+    """(K, V)."""
+    start: Tensor
+    """(W,) ``row * E + entity``, ascending."""
+    entities: int
+    """E."""
+    end: Tensor
+    """(S,) cells at either end of one of the links, ascending."""
+    fewer: Tensor
+    """(S, V) how many of them each has."""
+
+    @classmethod
+    def of(cls, without: Without, public: Tensor, start: Tensor, entities: int) -> _Missing:
+        """Of cells that are linked to those at which walks start, and these."""
+        cell, left = some_rows(torch.isin(without.cell, public), without.cell, without.left)
+        end = torch.unique(torch.cat([start, cell]))
+        fewer = torch.zeros_like(end).unsqueeze(1).repeat(1, left.shape[1])
+        fewer[torch.searchsorted(end, cell)] = left.long()
+        of_start = torch.zeros_like(start).unsqueeze(1).repeat(1, left.shape[1])
+        of_start.index_add_(0, cell // entities, left.long())
+        fewer[torch.searchsorted(end, start)] = of_start
+        return cls(cell, left, start, entities, end, fewer)
+
+    def degrees(self, cell: Tensor, degree: Tensor) -> Tensor:
+        """(N, V) degrees of ascending cells, (N, 1), without the links."""
+        place, there = found(cell, self.end)
+        return degree.repeat(1, self.left.shape[1]).index_add_(0, place[there], -self.fewer[there])
+
+    def leave_out(self, share: Tensor, cell: Tensor, walker: Tensor, reached: Tensor) -> None:
+        """Make shares of walkers 0 where these follow one of the links.
+
+        Args:
+            share: (L, V), what is changed.
+            cell: (n,) that are left, ascending.
+            walker: (L,) from which of them.
+            reached: (L,) cells.
+        """
+        place, there = found(cell, self.end)
+        at_end = torch.zeros_like(cell, dtype=torch.bool).index_fill_(0, place[there], True)
+        few = torch.nonzero(at_end.index_select(0, walker)).squeeze(1)
+        at, to = cell[walker[few]], reached[few]
+        begun = self.start[at // self.entities]
+        leaves = at == begun
+        place, there = found(self.cell, torch.where(leaves, to, at))
+        there &= leaves | (to == begun)
+        few = few[there]
+        share[few] = share[few].masked_fill_(self.left[place[there]], 0.0)
+
+
 class PageRank:
     """Walks from many (entity, time) pairs at once.
 
@@ -86,40 +151,53 @@ class PageRank:
             torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
             for column in (supports.entity, supports.other)
         )
+        self._last: tuple[tuple[int, int, int] | None, Walks] | None = None
 
-    def walks(self, entity: Tensor, time: Tensor, without: Tensor | None = None) -> Walks:
+    def walks(self, entity: Tensor, time: Tensor, without: Without | None = None) -> Walks:
         """PageRank of the walks from each entity over links before its time.
 
         Args:
             entity: (W,) int64.
             time: (W,) int64.
-            without: ``row * E + neighbour``, ascending: the entity of a row and this neighbour of
-                it are taken as not linked. None: all are as they are.
+            without: from each start V times, each time without some links of its entity; None:
+                once, and all are as they are.
+
+        Returns:
+            Of each start one row, or one for each time.
         """
         start = torch.arange(len(entity), device=self.device) * self.entities + entity
-        cells, masses = [start], [torch.full_like(start, self.restart, dtype=torch.float64)]
-        cell, mass, without = self._first_step(entity, time, without)
+        times = 1 if without is None else without.left.shape[1]
+        mass = torch.full((len(entity), times), self.restart, dtype=torch.float64)
+        cells, masses = [start], [mass.to(self.device)]
+        cell, mass, missing = self._first_step(entity, time, without, start)
         bound = None if self.neighbours.all_before(time) else time
         for number in range(1, self.steps + 1):
             cells.append(cell)
             masses.append(self.restart * mass)
             if number == self.steps or not len(cell):
                 break
-            cell, mass = self._step(cell, mass, bound, entity, without)
+            cell, mass = self._step(cell, mass, bound, missing)
         cell, member = distinct(torch.cat(cells))
         share = torch.cat(masses)
-        far = share.new_zeros(len(cell)).index_add_(0, member, share)
+        far = _summed(member, share, len(cell))
         short = sum(part.numel() for part in cells[: _NEAR + 1])
-        close = share.new_zeros(len(cell)).index_add_(0, member[:short], share[:short])
+        close = _summed(member[:short], share[:short], len(cell)).float()
         row = cell // self.entities
-        known = share.new_zeros(len(entity)).index_add_(0, row, far)
-        lost = (1 - known).clamp(min=0)
-        return Walks(row, cell % self.entities, far.float(), close.float(), lost.float())
+        lost = (1 - _summed(row, far, len(entity))).clamp(min=0).flatten().float()
+        if without is not None:  # not all are reached each time
+            walk, place = torch.nonzero(far.T, as_tuple=True)
+            row = row[place] * times + walk
+            if len(entity) > 1:
+                order = torch.argsort(row, stable=True)
+                row, walk, place = some_rows(order, row, walk, place)
+            cell, far, close = cell[place], far[place, walk], close[place, walk]
+        return Walks(row, cell % self.entities, far.flatten().float(), close.flatten(), lost)
 
     def reached(self, entity: Tensor, time: Tensor, most: int) -> Walks:
         """The walks of queries, with the ``most`` entities of each that are reached most often.
 
-        Walks from one entity at one time are walked once.
+        Walks from one entity at one time are walked once, and the last such are remembered: for who
+        asks about another relation, or for reasons.
 
         Args:
             entity: (Q,) int64.
@@ -128,7 +206,10 @@ class PageRank:
         """
         room = int(time.max()) + 1 if len(time) else 1
         start, member = torch.unique(entity * room + time, return_inverse=True)
-        walks = self.walks(start // room, start % room).best(most)
+        key = (int(start[0]), room, most) if len(start) == 1 else None
+        if key is None or self._last is None or self._last[0] != key:
+            self._last = key, self.walks(start // room, start % room).best(most)
+        walks = self._last[1]
         if len(member) == 1:
             return walks
         low, high = (torch.searchsorted(walks.row, member, right=right) for right in (False, True))
@@ -137,57 +218,69 @@ class PageRank:
         return Walks(row, reached, far, near, walks.lost[member])
 
     def _first_step(
-        self, entity: Tensor, time: Tensor, without: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self, entity: Tensor, time: Tensor, without: Without | None, start: Tensor
+    ) -> tuple[Tensor, Tensor, _Missing | None]:
         """Cells and masses after one step: to public neighbours and to those of the own support.
 
-        And the part of ``without`` that further steps have to leave out: they follow public links.
+        And what further steps have to leave out.
         """
         row, target = self.neighbours.each(self.neighbours.before(entity, time))
         public = row * self.entities + target
         low = torch.searchsorted(self._own, entity)
         own, position = expand_ranges(low, torch.searchsorted(self._own, entity, right=True))
         cell = torch.unique(torch.cat([public, own * self.entities + self._other[position]]))
-        if without is not None:
-            cell = cell[~torch.isin(cell, without)]
-            without = without[torch.isin(without, public)]
         row = cell // self.entities
-        reached = torch.bincount(row, minlength=len(entity)).double()
-        return cell, (1 - self.restart) / reached[row], without
+        kept, missing = torch.ones_like(cell, dtype=torch.float64).unsqueeze(1), None
+        if without is not None:
+            place, there = found(cell, without.cell)
+            kept = kept.repeat(1, without.left.shape[1])
+            kept[place[there]] = (~without.left[there]).double()
+            missing = _Missing.of(without, public, start, self.entities)
+        reached = _summed(row, kept, len(entity))
+        return cell, kept * ((1 - self.restart) / reached.clamp(min=1))[row], missing
 
     def _step(
         self,
         cell: Tensor,
         mass: Tensor,
         time: Tensor | None,
-        entity: Tensor,
-        without: Tensor | None,
+        missing: _Missing | None,
     ) -> tuple[Tensor, Tensor]:
         """One more step of those walkers that are worth it; no time: after all links."""
         # Where even one neighbour is not worth it, nobody has to look how many there are.
-        cell, mass = some_rows(mass > self.threshold, cell, mass)
-        row = cell // self.entities
-        first = row * self.entities
-        now = None if time is None else time.index_select(0, row)
+        cell, mass = some_rows(_any(mass > self.threshold), cell, mass)
+        first = cell - cell % self.entities
+        now = None if time is None else time.index_select(0, first // self.entities)
         ranges = self.neighbours.before(cell - first, now)
-        degree = self.neighbours.count(ranges)
-        if without is not None:
-            start = first + entity[row]
-            fewer = torch.bincount(without // self.entities, minlength=len(entity))[row]
-            degree = degree - torch.where(cell == start, fewer, torch.isin(cell, without).long())
+        degree = self.neighbours.count(ranges).unsqueeze(1)
+        if missing is not None:
+            degree = missing.degrees(cell, degree)
         worth = (mass > self.threshold * degree).logical_and_(degree > 0)
-        go_on = torch.nonzero(worth).squeeze(1)
-        first, mass, degree = some_rows(go_on, first, mass, degree)
+        go_on = torch.nonzero(_any(worth)).squeeze(1)
+        cell, first, mass, degree = some_rows(go_on, cell, first, mass, degree)
         each = (1 - self.restart) * mass / degree
         some = [(low.index_select(0, go_on), high.index_select(0, go_on)) for low, high in ranges]
         walker, target = self.neighbours.each(some)
-        if without is not None:
-            at, of, left = some_rows(go_on.index_select(0, walker), cell, row, cell == start)
-            # Only links of e itself can be missing, and few walkers are about to follow those.
-            own = torch.nonzero(left | (target == entity.index_select(0, of))).squeeze(1)
-            other = torch.where(left[own], of[own] * self.entities + target[own], at[own])
-            stays = torch.ones_like(left).index_fill_(0, own[torch.isin(other, without)], False)
-            walker, target = some_rows(stays, walker, target)
-        first, each = some_rows(walker, first, each)
-        cell, member = distinct(first.add_(target))
-        return cell, each.new_zeros(cell.numel()).index_add_(0, member, each)
+        if missing is not None:
+            each.masked_fill_(~worth.index_select(0, go_on), 0.0)
+        first, share = some_rows(walker, first, each)
+        reached = first.add_(target)
+        if missing is not None:
+            missing.leave_out(share, cell, walker, reached)
+        cell, member = distinct(reached)
+        return cell, _summed(member, share, len(cell))
+
+
+def _any(mask: Tensor) -> Tensor:
+    """(N,) whether any of (N, V) is true."""
+    return mask.squeeze(1) if mask.shape[1] == 1 else mask.any(1)
+
+
+def _summed(member: Tensor, values: Tensor, count: int) -> Tensor:
+    """(count, V) sums of (N, V) values, in their order."""
+    times = values.shape[1]
+    if times > 1:
+        # One by one: whole rows are added by a call each.
+        member = (member.unsqueeze(1) * times + torch.arange(times, device=member.device)).flatten()
+    total = values.new_zeros(count * times).index_add_(0, member, values.flatten())
+    return total.view(count, times)

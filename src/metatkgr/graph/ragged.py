@@ -19,6 +19,8 @@ __all__ = [
     "blocks_by_size",
     "distinct",
     "expand_ranges",
+    "found",
+    "in_order_of",
     "pack",
     "some_rows",
 ]
@@ -78,6 +80,22 @@ def distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     # Numpy sorts integers with vector instructions: a quarter of the time from 20,000 on.
     found, member = np.unique(values.numpy(), return_inverse=True)
     return torch.from_numpy(found), torch.from_numpy(member)
+
+
+def found(ascending: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """(N,) positions of some values among distinct ones, and which of them are there."""
+    if not ascending.numel():
+        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+    place = torch.searchsorted(ascending, wanted).clamp_(max=ascending.numel() - 1)
+    return place, ascending.index_select(0, place) == wanted
+
+
+def in_order_of(*columns: Tensor) -> Tensor:
+    """(N,) positions in the order of columns: the first decides, each next one between equals."""
+    order = torch.argsort(columns[-1], stable=True)
+    for column in columns[-2::-1]:
+        order = order[torch.argsort(column[order], stable=True)]
+    return order
 
 
 def best_of_each(most: int, row: Tensor, value: Tensor) -> Tensor:

@@ -12,14 +12,14 @@ import time
 from collections.abc import Awaitable, Collection
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metatkgr.deadlines import stopping
 from metatkgr.errors import DataError
 from metatkgr.serving.audit import Logs, json_or_text
-from metatkgr.serving.auth import ASKING, Asking, Role, Token, Tokens, needed_role
+from metatkgr.serving.auth import ASKING, Asking, Token, Tokens, may_change, needed_role
 from metatkgr.serving.errors import answer
 from metatkgr.serving.limits import ServiceSettings, is_loopback
 from metatkgr.serving.metrics import Metrics
@@ -36,13 +36,13 @@ _POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _LATER = {"Retry-After": "1"}
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
 
 
 class LimitsMiddleware:
@@ -91,10 +91,10 @@ class LimitsMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
-                headers["X-Request-Id"] = request
+                known = {name for name, _ in message["headers"]}
+                more = [header for header in _HEADERS if header[0] not in known]
+                more.append((b"x-request-id", request.encode()))
+                message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
         try:
@@ -131,7 +131,7 @@ class LimitsMiddleware:
             message = f"{self._busy} requests are being worked on, no more are taken"
             await _busy(message)(scope, receive, send)
             return
-        if self._logs and needed_role(scope["method"], scope["path"]) == Role.WRITE:
+        if self._logs and may_change(scope["state"]["who"], scope["method"], scope["path"]):
             try:
                 self._logs.audit.write(_about(scope) | {"body": json_or_text(body)})
             except DataError as error:
@@ -197,6 +197,8 @@ class LimitsMiddleware:
             if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
                 hint = "send the header Content-Type: application/json"
                 return answer(415, "not_json", "a body is JSON", hint)
+            if headers.get("content-encoding", "identity").lower() != "identity":
+                return answer(415, "encoded", "a body is not compressed", "send it as it is")
             length = headers.get("content-length", "0")
             if not length.isdecimal() or int(length[:20]) > self._limits.body_bytes:
                 return self._too_large()
@@ -297,7 +299,8 @@ def _about(scope: Scope) -> dict[str, Any]:
     who: Token | None = scope["state"]["who"]
     return {
         "request": scope["state"]["request"],
-        "client": scope["client"][0] if scope.get("client") else None,
+        # From this machine, any text that a proxy, or who says to be one, has sent.
+        "client": scope["client"][0][:45] if scope.get("client") else None,
         "token": None if who is None else who.name,
         "method": scope["method"][:16],
         "path": scope["path"][:200],

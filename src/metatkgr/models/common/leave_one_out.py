@@ -12,6 +12,7 @@ nothing else.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,8 +25,8 @@ from metatkgr.data.orders import DECAYS
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import Frontier, History
 from metatkgr.graph.index import EntityFacts
-from metatkgr.graph.pagerank import PageRank, Walks
-from metatkgr.graph.ragged import expand_ranges
+from metatkgr.graph.pagerank import PageRank, Walks, Without
+from metatkgr.graph.ragged import expand_ranges, found
 from metatkgr.graph.usage import Usage
 from metatkgr.models.base import Explanation
 
@@ -36,7 +37,7 @@ _NEVER = 1 << 62
 _ENDS = 64
 """First and last facts of an entity among which one is looked for that is not left out."""
 _LINKS = 512
-"""Links of a candidate by which it is told when others met it last."""
+"""Links of a candidate which say when others met it last."""
 _FACTS = 4096
 """Facts of a link that are looked at, the latest."""
 _LEAST = 1e-3
@@ -305,38 +306,47 @@ class Deletions:
         for cell in self.gone.tolist():
             gone[cell // entities].append(cell % entities)
         columns = (entity.tolist(), time.tolist(), degree.tolist(), gone)
-        starts: dict[tuple[int, int, tuple[int, ...]], int] = {}
-        member = [
-            starts.setdefault((e, t, tuple(ys) if many <= _NEIGHBOURS else ()), len(starts))
-            for e, t, many, ys in zip(*columns, strict=True)
-        ]
-        who, when, without = zip(*starts, strict=True)
-        cells = [row * entities + y for row, ys in enumerate(without) for y in ys]
-        device = entity.device
-        walks = pagerank.walks(
-            torch.tensor(who, device=device),
-            torch.tensor(when, device=device),
-            torch.tensor(sorted(cells), dtype=torch.int64, device=device),
-        ).best(most)
-        start = torch.tensor(member, device=device)
+        # From each start one walk for each set of neighbours left out; all are walked together.
+        starts: dict[tuple[int, int], int] = {}
+        sets: dict[tuple[int, tuple[int, ...]], int] = {}
+        many: Counter[int] = Counter()
+        walked: list[tuple[int, int]] = []
+        for e, t, neighbours, others in zip(*columns, strict=True):
+            start = starts.setdefault((e, t), len(starts))
+            without = start, tuple(others) if neighbours <= _NEIGHBOURS else ()
+            if without not in sets:
+                sets[without] = many[start]
+                many[start] += 1
+            walked.append((start, sets[without]))
+        device, times = entity.device, max(many.values())
+        who, when = torch.tensor(list(zip(*starts, strict=True)), device=device)
+        left: defaultdict[int, list[bool]] = defaultdict(lambda: [False] * times)
+        for (start, ys), number in sets.items():
+            for y in ys:
+                left[start * entities + y][number] = True
+        if left:
+            cells = sorted(left)
+            table = torch.tensor([left[cell] for cell in cells], device=device)
+            leave = Without(torch.tensor(cells, device=device), table)
+            walks = pagerank.walks(who, when, leave).best(most)
+        else:
+            walks = pagerank.reached(who, when, most)
+        row, walk = torch.tensor(list(zip(*walked, strict=True)), device=device)
+        walked_as = row * times + walk
         ends = walks.row * entities + walks.entity
-        place, there = _found(ends, start * entities + self.answer)
-        at_e, known = _found(ends, start * entities + entity)
+        place, there = found(ends, walked_as * entities + self.answer)
+        at_e, known = found(ends, walked_as * entities + entity)
         # Of many neighbours: who goes straight from e to one that is no neighbour any more.
         straight = torch.isin(self.cells, self.gone) & (degree > _NEIGHBOURS)
         share = (1 - pagerank.restart) / degree.clamp(min=1) * (known & straight)
 
-        def left(mass: Tensor) -> Tensor:
+        def rest(mass: Tensor) -> Tensor:
             return (mass[place] - share * mass[at_e]).clamp(min=0)[there]
 
         rows = torch.nonzero(there).squeeze(1)
-        return Walks(rows, self.answer[rows], left(walks.far), left(walks.near), walks.lost[start])
-
-
-def _found(ascending: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """(N,) positions of some values among others, of which there is one, and which are there."""
-    place = torch.searchsorted(ascending, wanted).clamp_(max=ascending.numel() - 1)
-    return place, ascending[place] == wanted
+        return Walks(
+            rows, self.answer[rows], rest(walks.far), rest(walks.near), walks.lost[walked_as]
+        )
 
 
 def _others(why: Explanation) -> list[int]:

@@ -157,14 +157,14 @@ def _of_supports(
     """Each support fact but an entity's first, by its ordinal in the support."""
     first = np.searchsorted(supports.entity, supports.entity)
     ordinal = np.arange(len(supports)) - first
-    sets = []
+    sets, index = [], TemporalIndex.of(visible)
     for number in range(1, int(ordinal.max(initial=0)) + 1):
         before = supports[ordinal < number]
         rows = np.flatnonzero(ordinal == number)
         queries = Queries(supports.entity[rows], supports.relation[rows], supports.time[rows])
         answer = supports.other[rows]
         if settings.repeats_first:
-            novel = ~_linked(History(TemporalIndex.of(visible), before), queries, answer)
+            novel = ~_linked(History(index, before), queries, answer)
             rows = np.flatnonzero(novel)
         else:
             rows = np.arange(len(rows))
