@@ -5,6 +5,7 @@ row by row, and writes the file after each. Both directions, all entities; every
 learns from train only, and where it validates, valid selects them. ``--history multi-step`` asks
 about test knowing nothing of it. ``--questions N`` ranks a draw of N questions where all of them
 take too long; the record says so. ``--add FILE…`` takes over rows that were computed elsewhere.
+``--reached`` counts which answers of valid ``evidence`` has among its candidates at all.
 
 ``python -m studies.extrapolation --choose NAME`` tries the settings of ``TRIED`` on a draw of the
 questions of *valid*; test is not looked at. The last row takes those that did best there, on
@@ -31,10 +32,13 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.experiments.cell_run import commit, hardware
 from metatkgr.files import read_json, write_json
+from metatkgr.graph.history import novel_answers
 from metatkgr.models import create
 from metatkgr.models.base import Model
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.models.evidence.model import EvidenceModel
+from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.settings import parse_settings
 from metatkgr.training.extrapolation import open_extrapolation
 from metatkgr.training.opening import choose_device
 
@@ -107,12 +111,12 @@ def opened(
     return open_extrapolation(facts, split=dataset.split, **words).model
 
 
-def listed(model: Model[Any], tasks: Extrapolation, novel: BoolArray) -> float | None:
-    """The share of novel answers that something speaks for; None: the model scores everybody.
+def listed(model: Model[Any], tasks: Extrapolation, which: BoolArray) -> float | None:
+    """The share of some answers that something speaks for; None: the model scores everybody.
 
     Asks a prepared model about the first of the questions, a few thousand at most.
     """
-    rows = np.flatnonzero(novel & (tasks.answers.question < _LISTED))
+    rows = np.flatnonzero(which & (tasks.answers.question < _LISTED))
     scores = model.score(tasks.questions[:_LISTED])
     if not isinstance(scores, ListedScores) or not len(rows):
         return None
@@ -120,6 +124,22 @@ def listed(model: Model[Any], tasks: Extrapolation, novel: BoolArray) -> float |
     known = (scores.query * entities + scores.entity).cpu().numpy()
     cells = tasks.answers.question[rows] * entities + tasks.answers.answer[rows]
     return float(np.isin(cells, known).mean())
+
+
+def reached(name: str) -> dict[str, float | None]:
+    """Of the answers of valid, the shares that are candidates of ``evidence`` trained for this.
+
+    Whom it lists does not depend on its weights, so none are learned.
+    """
+    dataset = DATASETS[name]
+    facts = load(dataset.facts)
+    tasks = Extrapolation.build(facts, split=dataset.split, part="valid").sample(_LISTED)
+    model = EvidenceModel(parse_settings(EvidenceSettings, EvidenceModel.presets["extrapolation"]))
+    model.build(len(facts.entities), len(facts.relations), torch.Generator().manual_seed(0))
+    model.prepare(tasks.visible).adapt(tasks.supports)
+    novel = novel_answers(tasks)
+    shares = {"novel": listed(model, tasks, novel), "repeated": listed(model, tasks, ~novel)}
+    return shares | {"answers": len(tasks.answers)}
 
 
 def measured(
@@ -200,6 +220,7 @@ def main(arguments: Sequence[str]) -> str:
     parser.add_argument("--history", default=HISTORIES[0], choices=HISTORIES)
     parser.add_argument("--device", default="cpu", help="of what has weights: cpu, cuda or auto")
     parser.add_argument("--choose", choices=list(DATASETS), help="try settings on its valid part")
+    parser.add_argument("--reached", action="store_true", help="whom evidence lists, on valid")
     parser.add_argument("--add", nargs="+", type=Path, help="files whose rows are taken over")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; added to")
     words = parser.parse_args(arguments)
@@ -214,6 +235,11 @@ def main(arguments: Sequence[str]) -> str:
                     content[part][name] = {row: cells[row] for row in order}
         write_json(words.out, content)
         return "added"
+    if words.reached:
+        shares = content.setdefault("reached", {})
+        shares |= {name: reached(name) for name in words.datasets if name not in shares}
+        write_json(words.out, content)
+        return str(shares)
     if words.choose:
         cells = content["valid"].setdefault(words.choose, {})
         for settings in TRIED:

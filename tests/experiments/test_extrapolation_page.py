@@ -62,17 +62,24 @@ def test_the_page_tells_which_figures_are_reached(tmp_path: Path) -> None:
     assert UNCHECKED not in text
     assert "above RE-NET (+0.0314), recurrency baseline (+0.0560); not to be told from" in text
     assert "not to be told from RE-GCN (+0.0100), CEN (+0.0080), TLogic (-0.0004); below" in text
-    assert "below TiRGN (-0.0104), TPAR (-0.0389)." in text
+    assert "below TiRGN (-0.0104), TPAR (-0.0389). Of ours" in text
+    # .0389 of all queries are four times as much of the quarter that is novel.
+    assert "To reach TPAR it lacks .156 of MRR on novel answers, or .052 on repeated ones." in text
+    assert "To reach RE-GCN" not in text
     assert "| .430 | – | .100 | .540 | – | 40 of 100, drawn |" in text  # static, novel, repeated
     assert "Multi-step" not in text
     assert text.index("`prior=0.0`") < text.index("`preset`")
     later = cell(0.41) | {"mrr_static": 0.5, "novel_listed": 0.7}
     write_json(
         tmp_path / "extrapolation.json",
-        {"test": {}, "valid": {}, "multi-step": {"ICEWS14": {TRAINED: later}}},
+        {
+            **{"test": {}, "valid": {}, "multi-step": {"ICEWS14": {TRAINED: later}}},
+            "reached": {"WIKI": {"novel": 0.543, "repeated": 0.9968, "answers": 3955}},
+        },
     )
     text = "\n".join(page_lines(Results([], folder=tmp_path), PAGE))
     assert "### ICEWS14, multi-step" in text
+    assert "| WIKI | 54.3% | 99.7% | 3,955 |" in text
     assert "| .410 | .500 | .100 | .513 | 70% | 100 |" in text
 
 
@@ -81,6 +88,7 @@ def test_a_figure_that_could_not_be_read_again_is_marked(tmp_path: Path) -> None
     write_json(tmp_path / "extrapolation.json", content)
     text = "\n".join(page_lines(Results([], folder=tmp_path), PAGE))
     assert f"| .909{UNCHECKED} |" in text
+    assert "To reach" not in gaps("tkgl-yago", content["test"]["tkgl-yago"])
     assert "; " not in gaps("tkgl-yago", content["test"]["tkgl-yago"])
 
 
@@ -122,6 +130,14 @@ def test_rows_on_file_are_not_computed_again(tmp_path: Path, capsys: Any) -> Non
     assert list(cells) == ["recurrency", "paths", PRETRAINED]
     assert 0.3 < cells["paths"]["novel_listed"] < cells[PRETRAINED]["novel_listed"] <= 1
     assert "recurrency" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_answers_are_counted_that_evidence_has_among_its_candidates(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    main(["--reached", "--datasets", "ICEWS14", "--out", str(out)])
+    shares = read_json(out)["reached"]["ICEWS14"]
+    assert 0 < shares["novel"] < shares["repeated"] <= 1
 
 
 @pytest.mark.usefixtures("small")

@@ -43,7 +43,7 @@ _DETAILS = {
     "tables": "All tables: every metric, both filters, 1 to 3 shots, all and novel answers",
     "tests": "All tests: intervals, p-values, equivalence bounds",
     "ablations": "What each part of MetaTKGR and `evidence` is worth",
-    _EXTRAPOLATION: "The field's standard protocol: rules and `evidence` beside published figures",
+    _EXTRAPOLATION: "The field's standard protocol: our rows beside published figures",
     "runs": "Datasets, figures, and how the numbers were made",
 }
 """Pages in ``docs/results``, and what each is about."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from metatkgr.experiments.published import EXTRAPOLATION, METRICS
@@ -58,12 +58,11 @@ def _ours(cells: Mapping[str, Any]) -> list[list[str]]:
     for row, cell in cells.items():
         low, high = cell["mrr_ci95"]
         metrics = [number(cell[metric]) for metric in METRICS]
-        again = (cell["mrr"] - cell["novel"] * cell["mrr_novel"]) / (1 - cell["novel"])
         reached = cell.get("novel_listed")
         apart = [
             number(cell.get("mrr_static")),
             number(cell["mrr_novel"]),
-            number(again),
+            number(_repeated(cell)),
             MISSING if reached is None else f"{reached:.0%}",
         ]
         interval = f"{number(low)} to {number(high)}"
@@ -82,16 +81,52 @@ def gaps(name: str, cells: Mapping[str, Any]) -> str:
         group = "above" if low > mrr else "below" if high < mrr else "not to be told from"
         groups[group].append(f"{row} ({ours - mrr:+.4f})")
     stands = [f"{group} {', '.join(rows)}" for group, rows in groups.items() if rows]
-    return (
+    text = (
         f"The highest of our rows ({_named(best)}: {number(ours, 4)}) is, by its interval, "
-        f"{'; '.join(stands)}."
+        f"{'; '.join(stands)}. Of ours {_named(_best_by(cells, _novel))} is best on novel answers, "
+        f"{_named(_best_by(cells, _repeated))} on repeated ones."
     )
+    short = {row: mrr - ours for row, (mrr, *_) in EXTRAPOLATION[name].items() if mrr}
+    for row, gap in short.items():
+        novel, again = gap / cell["novel"], gap / (1 - cell["novel"])
+        if gap > 0:
+            text += (
+                f" To reach {row} it lacks {number(novel)} of MRR on novel answers, or "
+                f"{number(again)} on repeated ones."
+            )
+    return text
+
+
+def _best_by(cells: Mapping[str, Any], key: Callable[[Any], float]) -> str:
+    return max(cells, key=lambda row: key(cells[row]))
+
+
+def _novel(cell: Mapping[str, Any]) -> float:
+    return float(cell["mrr_novel"])
+
+
+def _repeated(cell: Mapping[str, Any]) -> float:
+    """MRR on the answers that are not novel."""
+    return float((cell["mrr"] - cell["novel"] * cell["mrr_novel"]) / (1 - cell["novel"]))
 
 
 def _named(row: str) -> str:
     """The model as code, and how it is used."""
     model, comma, how = row.partition(",")
     return f"`{model}`{comma}{how}"
+
+
+@section("extrapolation-reached", place=15, page="extrapolation")
+def _reached(results: Results) -> list[str]:
+    """Which answers of valid are among the candidates of evidence."""
+    content = _kept(results, "extrapolation.json")
+    if content is None or "reached" not in content:
+        return []
+    rows = [
+        [name, *(f"{cell[kind]:.1%}" for kind in ("novel", "repeated")), f"{cell['answers']:,}"]
+        for name, cell in content["reached"].items()
+    ]
+    return written("extrapolation-reached", table=table(["", "novel", "repeated", "answers"], rows))
 
 
 @section("extrapolation-chosen", place=20, page="extrapolation")
