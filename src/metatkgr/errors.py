@@ -11,15 +11,19 @@ import difflib
 import logging
 import re
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 __all__ = [
     "DataError",
     "FarDateError",
     "MetaTKGRError",
+    "MissingPackageError",
     "NearNameError",
     "SettingsError",
     "UnknownNameError",
     "nearest",
+    "need",
     "show_warnings",
     "visible",
 ]
@@ -34,6 +38,10 @@ class MetaTKGRError(Exception):
 
 class DataError(MetaTKGRError):
     """Facts that cannot be read, found, fetched or used."""
+
+
+class MissingPackageError(DataError):
+    """Another package is needed, which is not installed."""
 
 
 class FarDateError(DataError):
@@ -85,6 +93,27 @@ class UnknownNameError(MetaTKGRError):
         else:
             hint = f"none of the {len(known)} known names is close."
         super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+def need(module: str, extra: str = "") -> Any:
+    """A module that is not always there.
+
+    Args:
+        module: its name.
+        extra: of this package, which brings it; empty: the package is installed by itself.
+
+    Raises:
+        MissingPackageError: it is not there; says how to get it.
+    """
+    try:
+        import_module(module.partition(".")[0])  # a part of it may be there still when it is not
+        return import_module(module)
+    except ImportError as error:
+        package = (error.name or module).partition(".")[0].replace("_", "-")
+        what = f"'metatkgr[{extra}]'" if extra else package
+        raise MissingPackageError(
+            f"this needs {package}, which is not installed: pip install {what}"
+        ) from None
 
 
 def nearest(name: str, known: Iterable[str], limit: int = 3, *, likeness: float = 0.6) -> list[str]:

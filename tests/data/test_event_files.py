@@ -410,7 +410,7 @@ def test_numbers_that_are_dates_are_read_so_and_told(tmp_path: Path, form: str, 
     assert "--time-unit step" in report.remarks()[0]
     plain, quiet = read_facts_with_report(path, unit="step")
     assert plain.describe(0)[3] == str(write(DAYS[0]))
-    assert quiet.told() == []
+    assert quiet.remarks() == []
     months = read_facts(path, unit="month")
     assert [row[3] for row in described(months)] == ["2018-01"] * 2 + ["2018-02"] * 3
     # What a query may say, too.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from metatkgr import errors
 from metatkgr.cli import options
 from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for
@@ -227,14 +227,7 @@ def _settings(
 def need(extra: str, *modules: str) -> None:
     """Say which extra to install where a package is absent."""
     for module in modules:
-        try:
-            import_module(module)
-        except ImportError as error:
-            from metatkgr.errors import SettingsError
-
-            raise SettingsError(
-                f"{error.name} is absent: pip install 'metatkgr[{extra}]'"
-            ) from None
+        errors.need(module, extra)
 
 
 @dataclass(frozen=True)

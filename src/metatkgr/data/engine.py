@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metatkgr.data.facts import IntArray
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 
 __all__ = ["Engine"]
 
@@ -51,10 +51,7 @@ class Engine:
     """
 
     def __init__(self, work: Path, rows: int) -> None:
-        try:
-            import duckdb
-        except ImportError:
-            raise DataError("to ingest files, install duckdb (pip install duckdb)") from None
+        duckdb = need("duckdb")
         self.rows, self.work, self._failed = min(rows, _AT_ONCE), work, duckdb.Error
         self._full = (duckdb.IOException, duckdb.OutOfMemoryException)
         self._error: BaseException | None = None

@@ -68,46 +68,60 @@ class Without:
     left: Tensor
     """(K, V) bool: in which walks from there."""
 
-    def kept(self, which: Tensor) -> Without:
-        """Some of the links, by a mask."""
-        return Without(*some_rows(which, self.cell, self.left))
 
-    def among(self, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the neighbours are among ascending cells, and what is left out of those."""
-        place, there = found(cell, self.cell)
-        return place[there], self.left[there]
+@dataclass(frozen=True, eq=False)
+class _Missing:
+    """What of them is public: after the first step of all, walks follow nothing else."""
 
-    def degrees(self, cell: Tensor, degree: Tensor, start: Tensor, entities: int) -> Tensor:
-        """(N, V) degrees of cells, (N, 1), without the links."""
-        place, left = self.among(cell)
-        degrees = degree.repeat(1, left.shape[1])
-        degrees[place] -= left.long()
-        fewer = torch.zeros_like(start).unsqueeze(1).repeat(1, left.shape[1])
-        fewer.index_add_(0, self.cell // entities, self.left.long())
-        place, there = found(cell, start)
-        place = place[there]
-        degrees[place] = degree[place] - fewer[there]
-        return degrees
+    cell: Tensor
+    """(K,)."""
+    left: Tensor
+    """(K, V)."""
+    start: Tensor
+    """(W,) ``row * E + entity``, ascending."""
+    entities: int
+    """E."""
+    end: Tensor
+    """(S,) cells at either end of one of the links, ascending."""
+    fewer: Tensor
+    """(S, V) how many of them each has."""
 
-    def leave_out(
-        self, share: Tensor, at: Tensor, reached: Tensor, start: Tensor, entities: int
-    ) -> None:
-        """Make (L, V) shares of walkers 0 where these follow one of the links.
+    @classmethod
+    def of(cls, without: Without, public: Tensor, start: Tensor, entities: int) -> _Missing:
+        """Of cells that are linked to those at which walks start, and these."""
+        cell, left = some_rows(torch.isin(without.cell, public), without.cell, without.left)
+        end = torch.unique(torch.cat([start, cell]))
+        fewer = torch.zeros_like(end).unsqueeze(1).repeat(1, left.shape[1])
+        fewer[torch.searchsorted(end, cell)] = left.long()
+        of_start = torch.zeros_like(start).unsqueeze(1).repeat(1, left.shape[1])
+        of_start.index_add_(0, cell // entities, left.long())
+        fewer[torch.searchsorted(end, start)] = of_start
+        return cls(cell, left, start, entities, end, fewer)
+
+    def degrees(self, cell: Tensor, degree: Tensor) -> Tensor:
+        """(N, V) degrees of ascending cells, (N, 1), without the links."""
+        place, there = found(cell, self.end)
+        return degree.repeat(1, self.left.shape[1]).index_add_(0, place[there], -self.fewer[there])
+
+    def leave_out(self, share: Tensor, cell: Tensor, walker: Tensor, reached: Tensor) -> None:
+        """Make shares of walkers 0 where these follow one of the links.
 
         Args:
-            share: what is changed.
-            at: (L,) cells that they leave.
-            reached: (L,) cells that they reach.
-            start: (W,) cells at which they started.
-            entities: E.
+            share: (L, V), what is changed.
+            cell: (n,) that are left, ascending.
+            walker: (L,) from which of them.
+            reached: (L,) cells.
         """
-        begun = start.index_select(0, at // entities)
+        place, there = found(cell, self.end)
+        at_end = torch.zeros_like(cell, dtype=torch.bool).index_fill_(0, place[there], True)
+        few = torch.nonzero(at_end.index_select(0, walker)).squeeze(1)
+        at, to = cell[walker[few]], reached[few]
+        begun = self.start[at // self.entities]
         leaves = at == begun
-        # Only links of e itself can be missing, and few walkers are about to follow those.
-        own = torch.nonzero(leaves | (reached == begun)).squeeze(1)
-        place, there = found(self.cell, torch.where(leaves, reached, at)[own])
-        own, place = own[there], place[there]
-        share[own] = share[own].masked_fill_(self.left[place], 0.0)
+        place, there = found(self.cell, torch.where(leaves, to, at))
+        there &= leaves | (to == begun)
+        few = few[there]
+        share[few] = share[few].masked_fill_(self.left[place[there]], 0.0)
 
 
 class PageRank:
@@ -155,14 +169,14 @@ class PageRank:
         times = 1 if without is None else without.left.shape[1]
         mass = torch.full((len(entity), times), self.restart, dtype=torch.float64)
         cells, masses = [start], [mass.to(self.device)]
-        cell, mass, rest = self._first_step(entity, time, without)
+        cell, mass, missing = self._first_step(entity, time, without, start)
         bound = None if self.neighbours.all_before(time) else time
         for number in range(1, self.steps + 1):
             cells.append(cell)
             masses.append(self.restart * mass)
             if number == self.steps or not len(cell):
                 break
-            cell, mass = self._step(cell, mass, bound, start, rest)
+            cell, mass = self._step(cell, mass, bound, missing)
         cell, member = distinct(torch.cat(cells))
         share = torch.cat(masses)
         far = _summed(member, share, len(cell))
@@ -204,11 +218,11 @@ class PageRank:
         return Walks(row, reached, far, near, walks.lost[member])
 
     def _first_step(
-        self, entity: Tensor, time: Tensor, without: Without | None
-    ) -> tuple[Tensor, Tensor, Without | None]:
+        self, entity: Tensor, time: Tensor, without: Without | None, start: Tensor
+    ) -> tuple[Tensor, Tensor, _Missing | None]:
         """Cells and masses after one step: to public neighbours and to those of the own support.
 
-        And the part of ``without`` that further steps have to leave out: they follow public links.
+        And what further steps have to leave out.
         """
         row, target = self.neighbours.each(self.neighbours.before(entity, time))
         public = row * self.entities + target
@@ -216,21 +230,21 @@ class PageRank:
         own, position = expand_ranges(low, torch.searchsorted(self._own, entity, right=True))
         cell = torch.unique(torch.cat([public, own * self.entities + self._other[position]]))
         row = cell // self.entities
-        kept = torch.ones_like(cell, dtype=torch.float64).unsqueeze(1)
+        kept, missing = torch.ones_like(cell, dtype=torch.float64).unsqueeze(1), None
         if without is not None:
-            place, left = without.among(cell)
-            kept = kept.repeat(1, left.shape[1]).index_put_((place,), (~left).double())
-            without = without.kept(torch.isin(without.cell, public))
+            place, there = found(cell, without.cell)
+            kept = kept.repeat(1, without.left.shape[1])
+            kept[place[there]] = (~without.left[there]).double()
+            missing = _Missing.of(without, public, start, self.entities)
         reached = _summed(row, kept, len(entity))
-        return cell, kept * ((1 - self.restart) / reached.clamp(min=1))[row], without
+        return cell, kept * ((1 - self.restart) / reached.clamp(min=1))[row], missing
 
     def _step(
         self,
         cell: Tensor,
         mass: Tensor,
         time: Tensor | None,
-        start: Tensor,
-        without: Without | None,
+        missing: _Missing | None,
     ) -> tuple[Tensor, Tensor]:
         """One more step of those walkers that are worth it; no time: after all links."""
         # Where even one neighbour is not worth it, nobody has to look how many there are.
@@ -239,21 +253,20 @@ class PageRank:
         now = None if time is None else time.index_select(0, first // self.entities)
         ranges = self.neighbours.before(cell - first, now)
         degree = self.neighbours.count(ranges).unsqueeze(1)
-        if without is not None:
-            degree = without.degrees(cell, degree, start, self.entities)
+        if missing is not None:
+            degree = missing.degrees(cell, degree)
         worth = (mass > self.threshold * degree).logical_and_(degree > 0)
         go_on = torch.nonzero(_any(worth)).squeeze(1)
-        first, mass, degree = some_rows(go_on, first, mass, degree)
+        cell, first, mass, degree = some_rows(go_on, cell, first, mass, degree)
         each = (1 - self.restart) * mass / degree
         some = [(low.index_select(0, go_on), high.index_select(0, go_on)) for low, high in ranges]
         walker, target = self.neighbours.each(some)
-        if without is not None:
+        if missing is not None:
             each.masked_fill_(~worth.index_select(0, go_on), 0.0)
         first, share = some_rows(walker, first, each)
         reached = first.add_(target)
-        if without is not None:
-            at = cell.index_select(0, go_on.index_select(0, walker))
-            without.leave_out(share, at, reached, start, self.entities)
+        if missing is not None:
+            missing.leave_out(share, cell, walker, reached)
         cell, member = distinct(reached)
         return cell, _summed(member, share, len(cell))
 

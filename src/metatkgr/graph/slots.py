@@ -19,7 +19,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, some_rows
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "Slots"]
@@ -214,8 +214,7 @@ class Slots:
         row, other, filler, step = parts[0]
         if len(parts) > 1:
             row, other, filler, step = (torch.cat(column) for column in zip(*parts, strict=True))
-            rank = torch.argsort(step, stable=True)
-            rank = rank[torch.argsort(row[rank], stable=True)]
+            rank = in_order_of(row, step)
             columns = some_rows(rank, row, other, filler, step)
             row, other, filler, step = last_of_each(most, *columns)
         return row, other, filler, step
@@ -273,8 +272,7 @@ class Slots:
 
         def ordinals(rows: list[Tensor], steps: list[Tensor]) -> SlotOrdinals:
             row, step = torch.cat(rows), torch.cat(steps)
-            rank = torch.argsort(step, stable=True)
-            rank = rank[torch.argsort(row[rank], stable=True)]
+            rank = in_order_of(row, step)
             row, step = row[rank], step[rank]
             ordinal = torch.arange(len(row), device=self.device)
             ordinal += before[row] - torch.searchsorted(row, row)

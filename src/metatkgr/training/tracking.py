@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-from metatkgr.errors import SettingsError
+from metatkgr.errors import need
 
 __all__ = ["Tracker"]
 
@@ -24,13 +24,9 @@ class Tracker:
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise SettingsError(
-                "TensorBoard is not installed: pip install 'metatkgr[track]', or train without "
-                "--track"
-            ) from None
+        need("tensorboard", "track")
+        from torch.utils.tensorboard import SummaryWriter
+
         self.folder = folder
         self._new_writer: Any = SummaryWriter
         self._writer: Any = None

@@ -254,11 +254,15 @@ def _all_models(results: Results) -> Iterator[Drawing]:
 
 def _draw_all(graphs: dict[str, Draws]) -> Figure:
     names = {row for drawn in graphs.values() for row in drawn.rows}
+    chosen = {
+        row for row in names if row == WALKS or (row.preset == "default" and not row.settings)
+    }
+    # In the order of the graphs on which all were run: few were on the others.
+    shared = [d for d in graphs.values() if chosen <= d.mrr.keys()] or list(graphs.values())
     rows = sorted(
-        (row for row in names if row.preset == "default" and not row.settings),
-        key=lambda row: np.mean([np.mean([*d.mrr[row].values()]) for d in graphs.values()
-                                 if row in d.mrr]),
-    )  # fmt: skip
+        chosen,
+        key=lambda row: np.mean([np.mean([*d.mrr[row].values()]) for d in shared if row in d.mrr]),
+    )
     height = 1.6 + 0.26 * len(rows)
     figure, panels = new_figure(
         "MRR with 95 % intervals", len(graphs), height, 2.6 * len(graphs) + 1

@@ -7,7 +7,7 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 from zipfile import BadZipFile, ZipFile
 
 from metatkgr.data.readers.cells import sample_cells
@@ -23,7 +23,7 @@ from metatkgr.data.readers.layout import (
 from metatkgr.data.readers.lines import BLANK, TextFile, split
 from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.tables import Rows
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 
 __all__ = ["blocks_of", "rows_of_text"]
 
@@ -154,12 +154,7 @@ def _opened(file: Path, compression: str) -> BinaryIO:
     if compression == ".zip":
         return _only_member(file)
     if compression == ".zst":
-        try:
-            import pyarrow as pa
-        except ImportError:
-            raise DataError(f"to read {file}, install pyarrow (pip install pyarrow)") from None
-        stream: Any = pa.CompressedInputStream(str(file), "zstd")
-        return cast(BinaryIO, stream)
+        return cast(BinaryIO, need("pyarrow").CompressedInputStream(str(file), "zstd"))
     return file.open("rb")
 
 
