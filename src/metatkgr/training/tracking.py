@@ -24,11 +24,8 @@ class Tracker:
     """
 
     def __init__(self, folder: Path) -> None:
-        need("tensorboard", "track")
-        from torch.utils.tensorboard import SummaryWriter
-
         self.folder = folder
-        self._new_writer: Any = SummaryWriter
+        self._new_writer: Any = need("torch.utils.tensorboard", "track").SummaryWriter
         self._writer: Any = None
 
     def __call__(self, line: dict[str, Any]) -> None:
