@@ -14,8 +14,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.evaluation.filters import FILTERS, true_answers
-from metatkgr.evaluation.ranking import filtered_ranks
+from metatkgr.evaluation.ranking import FILTERS, filtered_ranks, true_answers
 from metatkgr.models import create
 
 __all__ = ["memory", "ranking", "rules"]

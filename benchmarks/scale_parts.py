@@ -23,8 +23,7 @@ from metatkgr.data.index_writer import write_index
 from metatkgr.data.ingest import ingest
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.evaluation.filters import FILTERS, true_answers
-from metatkgr.evaluation.ranking import filtered_ranks
+from metatkgr.evaluation.ranking import FILTERS, filtered_ranks, true_answers
 from metatkgr.forecasting.live_graph import LiveGraph
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import BreadthFirstSampler

@@ -105,7 +105,7 @@ def _work(plan: dict[str, Any]) -> dict[str, Any]:
     from metatkgr.data.world import simulate
     from metatkgr.training.distributed import processes
     from metatkgr.training.estimator import configure, learn
-    from metatkgr.training.tuned import trainable
+    from metatkgr.training.opening import trainable
 
     torch.set_num_threads(1)
     facts = simulate(facts=plan["facts"], seed=1)

@@ -1,9 +1,10 @@
-"""The field's standard protocol on the datasets of its papers: rules, and ``evidence``.
+"""The field's standard protocol on the datasets of its papers: rules, baselines and ``evidence``.
 
 ``python -m studies.extrapolation`` computes what ``results/extrapolation.json`` does not hold yet,
-row by row, and writes the file after each. Single-step, both directions, all entities; every model
-with weights learns from train only. ``--questions N`` ranks a draw of N questions where all of them
-take too long; the record says so.
+row by row, and writes the file after each. Both directions, all entities; every model with weights
+learns from train only, and where it validates, valid selects them. ``--history multi-step`` asks
+about test knowing nothing of it. ``--questions N`` ranks a draw of N questions where all of them
+take too long; the record says so. ``--add FILE…`` takes over rows that were computed elsewhere.
 
 ``python -m studies.extrapolation --choose NAME`` tries the settings of ``TRIED`` on a draw of the
 questions of *valid*; test is not looked at. The last row takes those that did best there, on
@@ -19,19 +20,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from metatkgr.data.extrapolation import TGB_SHARES, Extrapolation
+from metatkgr.data.extrapolation import HISTORIES, TGB_SHARES, Extrapolation
 from metatkgr.data.facts import Facts
 from metatkgr.data.sources import load
 from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.experiments.cell_run import commit
+from metatkgr.experiments.cell_run import commit, hardware
 from metatkgr.files import read_json, write_json
 from metatkgr.models import create
 from metatkgr.models.base import Model
+from metatkgr.models.common.listed import ListedScores
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.training.extrapolation import open_extrapolation
+from metatkgr.training.opening import choose_device
 
 __all__ = [
     "CHOSEN",
@@ -46,11 +51,14 @@ __all__ = [
     "opened",
 ]
 
+BoolArray = npt.NDArray[np.bool_]
 RESULTS = Path("results/extrapolation.json")
+_LISTED = 2000
 RULES = ("recurrency", "paths", "pagerank")
+BASELINES = ("renet, trained on train", "regcn, trained on train")
 PRETRAINED, TRAINED = "evidence, pretrained on other graphs", "evidence, trained on train"
 CHOSEN = "evidence, trained on train with the settings that did best on valid"
-ROWS = (*RULES, PRETRAINED, TRAINED, CHOSEN)
+ROWS = (*RULES, *BASELINES, PRETRAINED, TRAINED, CHOSEN)
 TRIED: tuple[Mapping[str, Any], ...] = (
     {},
     {"shrinkage": 0.003},
@@ -78,7 +86,15 @@ DATASETS = {
 }
 
 
-def opened(row: str, facts: Facts, dataset: Dataset, settings: Mapping[str, Any]) -> Model[Any]:
+def opened(
+    row: str,
+    facts: Facts,
+    dataset: Dataset,
+    settings: Mapping[str, Any],
+    *,
+    history: str = HISTORIES[0],
+    device: str = "cpu",
+) -> Model[Any]:
     """The model of a row, with its weights."""
     if row in RULES:
         return create(row)
@@ -86,8 +102,24 @@ def opened(row: str, facts: Facts, dataset: Dataset, settings: Mapping[str, Any]
         model = EvidenceModel()
         model.load_pretrained(facts)
         return model
-    words: dict[str, Any] = {"model": "evidence", "settings": settings, "device": "cpu"}
+    words: dict[str, Any] = {"model": row.partition(",")[0], "settings": settings}
+    words |= {"history": history, "device": device}
     return open_extrapolation(facts, split=dataset.split, **words).model
+
+
+def listed(model: Model[Any], tasks: Extrapolation, novel: BoolArray) -> float | None:
+    """The share of novel answers that something speaks for; None: the model scores everybody.
+
+    Asks a prepared model about the first of the questions, a few thousand at most.
+    """
+    rows = np.flatnonzero(novel & (tasks.answers.question < _LISTED))
+    scores = model.score(tasks.questions[:_LISTED])
+    if not isinstance(scores, ListedScores) or not len(rows):
+        return None
+    entities = len(tasks.facts.entities)
+    known = (scores.query * entities + scores.entity).cpu().numpy()
+    cells = tasks.answers.question[rows] * entities + tasks.answers.answer[rows]
+    return float(np.isin(cells, known).mean())
 
 
 def measured(
@@ -95,26 +127,30 @@ def measured(
     name: str,
     *,
     part: str = "test",
+    history: str = HISTORIES[0],
     questions: int | None = None,
     settings: Mapping[str, Any] | None = None,
     facts: Facts | None = None,
+    device: str = "cpu",
 ) -> dict[str, Any]:
-    """One row on one dataset, filter 'time'.
+    """One row on one dataset, filter 'time'; of the filter 'static' the MRR.
 
     Args:
         row: of ``ROWS``.
         name: of ``DATASETS``.
         part: 'valid' or 'test'.
+        history: 'single-step' or 'multi-step'.
         questions: at most so many are ranked, drawn evenly; None: all.
-        settings: of ``evidence``, over those of its preset.
+        settings: of the model, over those of its preset.
         facts: of the dataset, where they are loaded already.
+        device: of what has weights.
     """
     dataset = DATASETS[name]
     facts = facts or load(dataset.facts)
     begin = time.perf_counter()
-    model = opened(row, facts, dataset, settings or {})
+    model = opened(row, facts, dataset, settings or {}, history=history, device=device)
     learned = time.perf_counter()
-    tasks = Extrapolation.build(facts, split=dataset.split, part=part)
+    tasks = Extrapolation.build(facts, split=dataset.split, part=part, history=history)
     of_part = len(tasks.answers)
     if questions is not None and questions < len(tasks.questions):
         tasks = tasks.sample(questions)
@@ -125,10 +161,13 @@ def measured(
         **{f"hits@{k}": value for k, value in summary.hits.items()},
         "mrr_ci95": summary.mrr_ci95,
         "mrr_novel": novel.mrr,
+        "mrr_static": found.summary("static", "all").mrr,
         "novel": float(found.novel.mean()),
+        "novel_listed": listed(model, tasks, found.novel),
         "queries": len(tasks.answers),
         "queries_of_split": of_part,
         "settings": dict(settings or {}),
+        "device": hardware(str(model.device)),
         "seconds": {
             "learn": round(learned - begin, 1),
             "rank": round(time.perf_counter() - learned, 1),
@@ -158,28 +197,45 @@ def main(arguments: Sequence[str]) -> str:
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=list(DATASETS))
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--questions", type=int, help="of each dataset, at most; else all")
+    parser.add_argument("--history", default=HISTORIES[0], choices=HISTORIES)
+    parser.add_argument("--device", default="cpu", help="of what has weights: cpu, cuda or auto")
     parser.add_argument("--choose", choices=list(DATASETS), help="try settings on its valid part")
+    parser.add_argument("--add", nargs="+", type=Path, help="files whose rows are taken over")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; added to")
     words = parser.parse_args(arguments)
+    words.device = choose_device(words.device)
     content = read_json(words.out) if words.out.exists() else {"test": {}, "valid": {}}
+    if words.add:
+        for path in words.add:
+            for part, datasets in read_json(path).items():
+                for name, cells in datasets.items():
+                    cells = content.setdefault(part, {}).get(name, {}) | cells
+                    order = sorted(cells, key=lambda row: ROWS.index(row) if row in ROWS else 0)
+                    content[part][name] = {row: cells[row] for row in order}
+        write_json(words.out, content)
+        return "added"
     if words.choose:
         cells = content["valid"].setdefault(words.choose, {})
         for settings in TRIED:
             label = ", ".join(f"{k}={v}" for k, v in settings.items()) or "preset"
             if label not in cells:
                 more: dict[str, Any] = {"questions": words.questions, "settings": settings}
-                cells[label] = measured(TRAINED, words.choose, part="valid", **more)
+                more |= {"part": "valid", "device": words.device}
+                cells[label] = measured(TRAINED, words.choose, **more)
                 write_json(words.out, content)
                 print(words.choose, label, f"{cells[label]['mrr']:.4f}", flush=True)
         return chosen(content, words.choose)
     for name in words.datasets:
-        cells, facts = content["test"].setdefault(name, {}), None
-        best = best_settings(content, name)
+        kept = content.setdefault("test" if words.history == HISTORIES[0] else words.history, {})
+        cells, facts = kept.setdefault(name, {}), None
+        tried = content if name in content["valid"] or not RESULTS.exists() else read_json(RESULTS)
+        best = best_settings(tried, name)
         for row in words.rows:
             settings = best if row == CHOSEN else {}
             if row not in cells and (row != CHOSEN or settings):
                 facts = facts or load(DATASETS[name].facts)
                 more = {"questions": words.questions, "settings": settings}
+                more |= {"history": words.history, "device": words.device}
                 cells[row] = measured(row, name, facts=facts, **more)
                 write_json(words.out, content)
                 print(name, row, f"{cells[row]['mrr']:.4f}", cells[row]["seconds"], flush=True)

@@ -156,6 +156,21 @@ def test_make_takes_torch_without_cuda_where_its_index_answers(tmp_path: Path) -
         served.shutdown()
 
 
+def test_versions_that_are_not_there_or_do_not_run_are_skipped(tmp_path: Path) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not here")
+    switched = tmp_path / "python3.98"  # a name without a version behind it
+    switched.write_text("#!/bin/sh\nexit 127\n")
+    switched.chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = ["make", "--silent", "test-versions", "VERSIONS=3.98 3.99"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "python3.98 is not here: skipped\npython3.99 is not here: skipped" in done.stdout
+
+
 # The steps of the Dockerfile, where there is no Docker -----------------------------------------
 
 

@@ -1,22 +1,31 @@
-"""Errors that a user can act on.
+"""What a user gets to read: errors that one can act on, and text that is safe for a terminal.
 
 Every error of this family is one clear sentence (or a short report) that names the offending value
-and says what to do. The command line prints it without a traceback and exits with code 2.
+and says what to do. The command line prints it without a traceback and exits with code 2. Names
+come from files of anyone, and must not steer the terminal that they are printed on.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
+import re
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 __all__ = [
     "DataError",
     "FarDateError",
     "MetaTKGRError",
+    "MissingPackageError",
     "NearNameError",
     "SettingsError",
     "UnknownNameError",
     "nearest",
+    "need",
+    "show_warnings",
+    "visible",
 ]
 
 _LONGEST = 1000
@@ -29,6 +38,10 @@ class MetaTKGRError(Exception):
 
 class DataError(MetaTKGRError):
     """Facts that cannot be read, found, fetched or used."""
+
+
+class MissingPackageError(DataError):
+    """Another package is needed, which is not installed."""
 
 
 class FarDateError(DataError):
@@ -46,7 +59,9 @@ class NearNameError(DataError):
         some = list(close)[:5]
         new = " and ".join(repr(name) for name, _ in some)
         known = " and ".join(repr(near) for _, near in some)
-        super().__init__(f"{new} would be new; did you mean {known}? If not, confirm_new takes it")
+        super().__init__(
+            f"{new} would be new; did you mean {known}? If not, confirm it (confirm_new)"
+        )
 
 
 class SettingsError(MetaTKGRError, ValueError):
@@ -80,6 +95,27 @@ class UnknownNameError(MetaTKGRError):
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
+def need(module: str, extra: str = "") -> Any:
+    """A module that is not always there.
+
+    Args:
+        module: its name.
+        extra: of this package, which brings it; empty: the package is installed by itself.
+
+    Raises:
+        MissingPackageError: it is not there; says how to get it.
+    """
+    try:
+        import_module(module.partition(".")[0])  # a part of it may be there still when it is not
+        return import_module(module)
+    except ImportError as error:
+        package = (error.name or module).partition(".")[0].replace("_", "-")
+        what = f"'metatkgr[{extra}]'" if extra else package
+        raise MissingPackageError(
+            f"this needs {package}, which is not installed: pip install {what}"
+        ) from None
+
+
 def nearest(name: str, known: Iterable[str], limit: int = 3, *, likeness: float = 0.6) -> list[str]:
     """Names most like ``name``, best first, ignoring case; empty when nothing is close."""
     by_folded: dict[str, str] = {}
@@ -89,3 +125,28 @@ def nearest(name: str, known: Iterable[str], limit: int = 3, *, likeness: float 
         return []
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=likeness)
     return [by_folded[match] for match in matches]
+
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but for tabs and ends of lines; what turns the direction of writing; halves of
+characters."""
+
+
+def visible(text: str) -> str:
+    """A text whose characters that steer a terminal, or turn around what is beside them, are shown.
+
+    As JSON would write them, so that the JSON of a text stays that of the same text.
+    """
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def show_warnings(who: str = "") -> None:
+    """Have this process print what it warns of, each message behind its level and ``who``."""
+    shown = logging.StreamHandler()
+    shown.setFormatter(_VisibleFormatter(f"%(levelname)s: {who}%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[shown])
+
+
+class _VisibleFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))

@@ -18,7 +18,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.sources import load, refuse_test_graph
 from metatkgr.errors import DataError
-from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cell_run import Loaded, run_cell
 from metatkgr.experiments.cells import RULES, Cell, Row
 from metatkgr.experiments.published import METRICS

@@ -14,7 +14,7 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports
-from metatkgr.evaluation.filters import TrueAnswers, true_answers
+from metatkgr.evaluation.ranking import TrueAnswers, true_answers
 from metatkgr.graph.history import novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank

@@ -92,7 +92,7 @@ def test_a_raw_gdelt_export_needs_no_option(tmp_path: Path, width: int, name: st
     facts, report = read_and_ingested(tmp_path / name)
     assert described(facts) == GDELT_FACTS
     assert (report.rows_in_file, report.rows_read, report.one_sided, report.total) == (5, 5, 2, 0)
-    told = "\n".join(report.told())
+    told = "\n".join(report.remarks())
     for words in ("GDELT", "--columns 5,26,15,1", "yyyymmdd", "2 of 5 events name one actor only"):
         assert words in told
 
@@ -406,11 +406,11 @@ def test_numbers_that_are_dates_are_read_so_and_told(tmp_path: Path, form: str, 
     facts, report = read_and_ingested(path)
     assert facts.calendar.unit == "day"
     assert [row[3] for row in described(facts)] == [str(day) for day in DAYS]
-    assert f"times like {write(DAYS[0])} are read as {form}" in report.told()[0]
-    assert "--time-unit step" in report.told()[0]
+    assert f"times like {write(DAYS[0])} are read as {form}" in report.remarks()[0]
+    assert "--time-unit step" in report.remarks()[0]
     plain, quiet = read_facts_with_report(path, unit="step")
     assert plain.describe(0)[3] == str(write(DAYS[0]))
-    assert quiet.told() == []
+    assert quiet.remarks() == []
     months = read_facts(path, unit="month")
     assert [row[3] for row in described(months)] == ["2018-01"] * 2 + ["2018-02"] * 3
     # What a query may say, too.
@@ -440,7 +440,7 @@ def test_other_integers_stay_steps(tmp_path: Path, times: list[int]) -> None:
     facts, report = read_and_ingested(dated(tmp_path / "e.csv", list(times)))
     assert facts.calendar.unit == "step"
     assert sorted({int(row[3]) for row in described(facts)}) == sorted(times)
-    assert report.told() == []
+    assert report.remarks() == []
 
 
 @settings(max_examples=200, deadline=None)
@@ -544,6 +544,7 @@ def test_words_that_are_clear_only_in_company_do_not_move_other_columns(tmp_path
         ("7,2018-01-01,a,r,b\n" * 3, "2,3,4,1"),
         ("perp,deed,victim,place,at\n" + "a,r,b,c,1514764800\n" * 3, "perp,deed,victim,at"),
         ("id,subject,relation,object,n\n1,a,r,b,5\n", "subject,relation,object,id"),
+        ("happened,perp,deed,victim\n2018-01-01,a,r,b\n", "perp,deed,victim,happened"),
     ],
 )
 def test_columns_that_are_not_understood_are_one_sentence_with_the_option(

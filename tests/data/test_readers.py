@@ -696,6 +696,16 @@ def test_one_long_cell_of_parquet_has_the_same_budget(tmp_path: Path) -> None:
         assert pa.total_allocated_bytes() - before < 10**7
 
 
+@pytest.mark.parametrize("letter", [",", '"'])
+def test_a_first_line_of_very_many_cells_is_not_guessed_about(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / "facts.csv"
+    path.write_text(letter * (1 << 20))
+    with pytest.raises(DataError, match=r"a line so long would take more than .* allow more"):
+        read_facts(path, most_bytes=1 << 27)
+    path.write_text("s,r,o,t," + "x" * 200_000 + "\na,b,c,1\n")
+    assert len(read_facts(path, most_bytes=1 << 27)) == 1
+
+
 def test_lists_in_parquet_are_not_read(tmp_path: Path) -> None:
     """A hundred bytes are a million equal cells of a list, and nothing but reading tells so."""
     path = tmp_path / "facts.parquet"

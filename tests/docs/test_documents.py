@@ -159,7 +159,10 @@ def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
 def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+            found = (document.parent / target).resolve()
+            assert found.exists(), f"{document.name} links to {target}"
+            if (ROOT / "docs") in document.parents:  # the site has no page of what lies outside
+                assert found.is_relative_to(ROOT / "docs"), f"{document.name} links to {target}"
 
 
 def test_tests_that_the_page_on_hardening_names_are_there() -> None:

@@ -9,8 +9,7 @@ import torch
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
-from metatkgr.evaluation.filters import true_answers
-from metatkgr.evaluation.ranking import filtered_ranks
+from metatkgr.evaluation.ranking import filtered_ranks, true_answers
 
 pytest.importorskip("pykeen", reason="pykeen is a development extra")
 

@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation import filters
+from metatkgr.evaluation import ranking
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.evaluation.filters import FILTERS, TrueAnswers, true_answers
-from metatkgr.evaluation.ranking import NonFiniteScoreError, check_finite, filtered_ranks
+from metatkgr.evaluation.ranking import (
+    FILTERS,
+    NonFiniteScoreError,
+    TrueAnswers,
+    check_finite,
+    filtered_ranks,
+    true_answers,
+)
 from metatkgr.evaluation.statistics import bootstrap_interval, paired_difference, summarise
 from metatkgr.models import create
 from references import (
@@ -70,7 +76,7 @@ def test_filters_equal_brute_force(facts: Facts, block: int) -> None:
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=1, visibility="entity-split", split=3)
     for name in FILTERS:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(filters, "_BLOCK", block)
+            patch.setattr(ranking, "_BLOCK", block)
             table = true_answers(facts, tasks.questions, name)
         for row, query in enumerate(queries_of(tasks)):
             q = int(tasks.answers.question[row])

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from metatkgr.errors import DataError
-from metatkgr.experiments.cells import ABLATIONS, EVIDENCE_PARTS, Cell, Row
+from metatkgr.experiments.cells import ABLATIONS, EVIDENCE_PARTS, WALK_PARTS, Cell, Row
 from metatkgr.experiments.records import Record, check_result
 from metatkgr.experiments.report import results_page
 from metatkgr.experiments.results import EVIDENCE, Results, read_records
 from metatkgr.experiments.runner import work_through
-from metatkgr.experiments.sections.ablations import ablation_average, evidence_ablation_table
+from metatkgr.experiments.sections.comparisons import ablation_average, ablation_table
 from metatkgr.experiments.sections.findings import evidence_findings
 from metatkgr.experiments.suite import EXPERIMENTS, Choice, cells_for, quick_choice, settings_of
 from metatkgr.models import create
@@ -28,7 +28,7 @@ def test_each_part_is_left_out_with_three_seeds_beside_the_whole_with_five() -> 
     for dataset in ("YAGO", "WIKI", "ICEWS18"):
         for shots in (1, 2, 3):
             assert found.pop((dataset, shots, None)) == 5
-            names = ABLATIONS["evidence"]
+            names = ABLATIONS["evidence", "default"]
             assert [found.pop((dataset, shots, name)) for name in names] == [3] * 11
     assert not found
     assert len(Choice().seeds_of("evidence")) == 5
@@ -36,6 +36,20 @@ def test_each_part_is_left_out_with_three_seeds_beside_the_whole_with_five() -> 
     assert cells_for(["evidence-ablations"], Choice(models=("paths",))) == []
     quick = cells_for(["evidence-ablations"], quick_choice(Choice(models=("evidence",))))
     assert Counter(c.seed for c in quick) == {0: 13, 1: 2}
+
+
+@pytest.mark.parametrize("part", WALK_PARTS)
+def test_an_ablation_of_walks_may_change_several_settings(
+    part: tuple[tuple[str, str], ...],
+) -> None:
+    cells = cells_for(["walk-ablations"], Choice(datasets=("WIKI",)))
+    assert {cell.row.preset for cell in cells} == {"walks"}
+    (row,) = {cell.row for cell in cells if cell.settings == part}
+    assert row.variant == ", ".join(f"{key}={value}" for key, value in part)
+    assert Row("metatkgr", settings=part).variant is None, "of another preset"
+    whole, less = (create("metatkgr", dict(x), preset="walks").settings for x in ((), part))
+    changed = {key for key in vars(whole) if getattr(whole, key) != getattr(less, key)}
+    assert changed == dict(part).keys()
 
 
 @pytest.mark.parametrize(("key", "value"), EVIDENCE_PARTS)
@@ -100,7 +114,7 @@ def test_the_table_says_what_a_part_is_worth(outcomes: list[Record]) -> None:
     # With sums of entities the difference is theirs, with its interval and star.
     (least,) = (c for c in found if c.other.variant == CHANGED[0])
     worse = replace(least, difference=0.1, low=0.08, high=0.12, corrected=0.01)
-    lines = "\n".join(evidence_ablation_table(Results(own), [worse]))
+    lines = "\n".join(ablation_table(Results(own), [worse]))
     assert "; -0.100\\* (-0.120 to -0.080)" in lines
     assert "; +0.050 |" in lines
     # More than one K: the mean over all cells is told too.

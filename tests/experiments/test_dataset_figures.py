@@ -207,7 +207,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MetaTKGRError, match=r"pip install metatkgr\[plots\]"):
+    with pytest.raises(MetaTKGRError, match=r"pip install 'metatkgr\[plots\]'"):
         plot_dataset(growing(), tmp_path / "out")
 
 

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+from metatkgr.experiments.published import EXTRAPOLATION
 from metatkgr.experiments.results import Results
 from metatkgr.experiments.sections import page_lines
-from metatkgr.experiments.sections.extrapolation import FIGURES, UNCHECKED, gaps
+from metatkgr.experiments.sections.extrapolation import UNCHECKED, gaps
 from metatkgr.files import read_json, write_json
+from metatkgr.models.baselines.renet import RENET
 from studies.extrapolation import (
+    BASELINES,
     CHOSEN,
     DATASETS,
-    ROWS,
+    PRETRAINED,
     TRAINED,
     TRIED,
     best_settings,
@@ -32,8 +35,8 @@ def cell(mrr: float, queries: int = 100) -> dict[str, Any]:
 
 
 def test_figures_are_shares_and_hits_grow_with_k() -> None:
-    assert set(FIGURES) == set(DATASETS)
-    for name, rows in FIGURES.items():
+    assert set(EXTRAPOLATION) == set(DATASETS)
+    for name, rows in EXTRAPOLATION.items():
         assert "recurrency baseline" in rows, name
         for row, (mrr, *hits) in rows.items():
             given = [value for value in hits if value is not None]
@@ -59,9 +62,18 @@ def test_the_page_tells_which_figures_are_reached(tmp_path: Path) -> None:
     assert UNCHECKED not in text
     assert "above RE-NET (+0.0314), recurrency baseline (+0.0560); not to be told from" in text
     assert "not to be told from RE-GCN (+0.0100), CEN (+0.0080), TLogic (-0.0004); below" in text
-    assert "below TiRGN (-0.0104), TPAR (-0.0389). Its MRR is .100 on these answers" in text
-    assert "and .540 on the others" in text
+    assert "below TiRGN (-0.0104), TPAR (-0.0389)." in text
+    assert "| .430 | – | .100 | .540 | – | 40 of 100, drawn |" in text  # static, novel, repeated
+    assert "Multi-step" not in text
     assert text.index("`prior=0.0`") < text.index("`preset`")
+    later = cell(0.41) | {"mrr_static": 0.5, "novel_listed": 0.7}
+    write_json(
+        tmp_path / "extrapolation.json",
+        {"test": {}, "valid": {}, "multi-step": {"ICEWS14": {TRAINED: later}}},
+    )
+    text = "\n".join(page_lines(Results([], folder=tmp_path), PAGE))
+    assert "### ICEWS14, multi-step" in text
+    assert "| .410 | .500 | .100 | .513 | 70% | 100 |" in text
 
 
 def test_a_figure_that_could_not_be_read_again_is_marked(tmp_path: Path) -> None:
@@ -99,16 +111,39 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_rows_on_file_are_not_computed_again(tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out.json"
-    words = ["--datasets", "ICEWS14", "--out", str(out), "--questions", "50", "--rows"]
+    words = ["--datasets", "ICEWS14", "--questions", "50", "--out", str(out), "--rows"]
     main([*words, "recurrency"])
     first = read_json(out)["test"]["ICEWS14"]["recurrency"]
     assert first["queries"] < first["queries_of_split"]
     assert "recurrency" in capsys.readouterr().out
-    main([*words, *ROWS[:2], ROWS[3]])
+    main([*words, "recurrency", "paths", PRETRAINED])
     cells = read_json(out)["test"]["ICEWS14"]
     assert cells["recurrency"] == first
-    assert list(cells) == [*ROWS[:2], ROWS[3]]
+    assert list(cells) == ["recurrency", "paths", PRETRAINED]
+    assert 0.3 < cells["paths"]["novel_listed"] < cells[PRETRAINED]["novel_listed"] <= 1
     assert "recurrency" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_that_were_computed_elsewhere_are_taken_over_in_the_order_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        RENET,
+        "presets",
+        {"default": {"epochs": 1, "global_epochs": 0, "dimension": 8, "patience": 0}},
+    )
+    out, other = tmp_path / "out.json", tmp_path / "other.json"
+    words = ["--datasets", "ICEWS14", "--questions", "20", "--rows"]
+    main([*words, "paths", "--out", str(out)])
+    main([*words, *BASELINES[:1], "recurrency", "--out", str(other)])
+    main([*words, "recurrency", "--history", "multi-step", "--out", str(other)])
+    main(["--add", str(other), "--out", str(out)])
+    content = read_json(out)
+    assert list(content["test"]["ICEWS14"]) == ["recurrency", "paths", BASELINES[0]]
+    assert content["test"]["ICEWS14"][BASELINES[0]]["novel_listed"] is None  # it scores everybody
+    again = content["multi-step"]["ICEWS14"]["recurrency"]
+    assert again["mrr"] < content["test"]["ICEWS14"]["recurrency"]["mrr"]
 
 
 @pytest.mark.usefixtures("small")

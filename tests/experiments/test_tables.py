@@ -195,10 +195,10 @@ def test_markdown_becomes_a_page(tmp_path: Path) -> None:
                    "| 1 | -.1\\* |\n\n```text\n<x>\n```\n\n![f](a.png)\n", tmp_path)  # fmt: skip
     for part in (
         "<title>T</title>",
-        "<p>A <b>b</b> <code>c&lt;d</code>\nmore.</p>",
-        "<ul><li>x</li><li>y</li></ul>",
+        "<p>A <strong>b</strong> <code>c&lt;d</code>\nmore.</p>",
+        "<ul>\n<li>x</li>\n<li>y</li>\n</ul>",
         "<td>-.1*</td>",
-        "<pre>&lt;x&gt;</pre>",
+        '<pre><code class="language-text">&lt;x&gt;\n</code></pre>',
         "data:image/png;base64,",
     ):
         assert part in page

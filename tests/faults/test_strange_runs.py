@@ -224,7 +224,7 @@ def test_a_store_planted_in_a_run_is_named_and_not_opened(tmp_path: Path) -> Non
 
 
 def test_going_on_does_not_write_through_a_link(tmp_path: Path) -> None:
-    from metatkgr.training.trace import Trace
+    from metatkgr.training.checkpoint import Trace
 
     other = tmp_path / "precious"
     other.write_text("mine")

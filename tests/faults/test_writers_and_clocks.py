@@ -22,8 +22,8 @@ from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
 from metatkgr.training.estimator import configure, learn
+from metatkgr.training.opening import trainable
 from metatkgr.training.runs import FolderBusyError, only_writer
-from metatkgr.training.tuned import trainable
 
 
 def test_a_second_writer_is_refused_while_the_first_is_at_work(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def train_in(folder: str, model: str) -> None:
 
     from faults.preloaded import small_world
     from metatkgr.training.estimator import configure, learn
+    from metatkgr.training.opening import trainable
     from metatkgr.training.runs import is_run, save_run
-    from metatkgr.training.tuned import trainable
 
     torch.set_num_threads(1)
     place, facts = Path(folder), small_world()

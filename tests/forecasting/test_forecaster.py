@@ -272,13 +272,37 @@ def test_within_a_time_is_how_likely_it_is_to_come() -> None:
         assert [f.probability for f in found] == pytest.approx(
             [f.probability * found.comes for f in given]
         )
-        assert str(found).splitlines()[-1].strip() == (
-            f"nothing such in this time: {1 - found.comes:.1%}"
-        )
+        assert f"nothing such in this time: {1 - found.comes:.1%}" in str(found)
     everything = forecaster.predict(entity, within=7)
     assert (everything.other, everything.comes) == (None, None)
     chances = [f.probability for f in everything]
     assert chances == sorted(chances, reverse=True)
+
+
+def test_when_it_comes_is_a_distribution() -> None:
+    facts = world()
+    forecaster = Forecaster.of(facts, "paths")
+    asked = facts.entities[int(facts.subject[-1])], facts.relations[0]
+    found = forecaster.predict(*asked, within=30)
+    steps = [1, 2, 4, 8, 16, 30]
+    label, first = facts.calendar.label, facts.steps
+    assert [date for date, _ in found.when] == [label(first + n - 1) for n in steps]
+    # Each is what asking for so long a time says.
+    for steps_asked, (_, chance) in zip(steps, found.when, strict=True):
+        assert forecaster.predict(*asked, within=steps_asked).comes == pytest.approx(chance)
+    assert found.comes == found.when[-1][1]
+    assert str(found).endswith(f"by {found.when[-1][0]}: {found.comes:.1%}")
+    assert forecaster.predict(*asked).when == forecaster.predict(asked[0], within=3).when == ()
+
+
+def test_reasons_are_told_with_what_is_lost_without_them() -> None:
+    found = Forecaster.of(world(), "paths").predict(world().entities[0], explain=True)
+    reasons = [reason for forecast in found for reason in forecast.reasons]
+    assert {reason.weight > 0 for reason in reasons} == {True, False}
+    told = str(found)
+    for forecast in found:
+        some = [reason for reason in forecast.reasons if reason.weight] or forecast.reasons
+        assert all(f"{abs(reason.weight):.0%} {reason.text}" in told for reason in some)
 
 
 def test_a_time_within_is_steps_or_as_people_write_it() -> None:
@@ -305,6 +329,7 @@ def test_json_has_the_documented_shape() -> None:
         "other",
         "someone_new",
         "comes",
+        "when",
         "explanation",
         "calibration",
     }
@@ -439,18 +464,20 @@ def test_several_threads_may_ask_while_facts_arrive() -> None:
     failures: list[BaseException] = []
     done = threading.Event()
 
-    def ask() -> None:
+    def ask(explain: bool) -> None:
         try:
             while not done.is_set():
-                found = forecaster.predict(club_name, relation, side="subject", top=5)
+                asked = {"side": "subject", "top": 5, "explain": explain}
+                found = forecaster.predict(club_name, relation, **asked)
                 assert len(found) == 5
+                assert all(bool(one.reasons) is explain for one in found)
                 assert forecaster.search(club_name)[0].name == club_name
                 times = forecaster.facts.time
                 assert np.all(np.diff(times) >= 0)
         except BaseException as error:  # told in the main thread
             failures.append(error)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=ask, args=(number % 2 == 1,)) for number in range(4)]
     for thread in threads:
         thread.start()
     accepted = sum(
@@ -464,6 +491,43 @@ def test_several_threads_may_ask_while_facts_arrive() -> None:
     assert accepted == 60
     assert len(forecaster.timeline("new 59")) == 1
     assert len(forecaster.facts) == len(facts) + 60
+
+
+@pytest.mark.parametrize("model", ["recurrency", "paths", "pagerank", "evidence"])
+def test_while_reasons_are_made_others_are_answered_and_facts_taken(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = world()
+    forecaster = Forecaster.of(facts, model, calibration=GUESS)
+    begun, go_on = threading.Event(), threading.Event()
+    reasons = type(forecaster.model).reasons
+
+    def slowly(*how: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return reasons(*how)
+
+    monkeypatch.setattr(type(forecaster.model), "reasons", slowly)
+    explained: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: explained.append(forecaster.predict(facts.entities[0], explain=True))
+    )
+    thread.start()
+    assert begun.wait(60)
+    answered = threading.Event()
+
+    def ask() -> None:
+        other, relation = facts.entities[1], facts.relations[0]
+        forecaster.observe([("Cy", relation, other, facts.steps)])
+        assert forecaster.predict("Cy")
+        answered.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    in_time = answered.wait(30)
+    go_on.set()
+    thread.join(60)
+    assert in_time, "a lock is held while reasons are made"
+    assert explained[0][0].reasons
 
 
 @pytest.mark.parametrize("name", ["metatkgr", "transe", "renet", "evidence"])

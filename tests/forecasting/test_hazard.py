@@ -15,6 +15,7 @@ from metatkgr.forecasting.hazard import (
     Hazard,
     _features,
     _Lives,
+    _period,
     fit_hazard,
     fit_spans,
     within_report,
@@ -81,6 +82,44 @@ def test_probabilities_are_as_often_right_as_they_say() -> None:
     for facts in (business(8000), mt.load("world:8000:2")):
         for found in within_report(VisibleFacts.of(facts)).values():
             assert found["hazard"]["ece"] < 0.06
+
+
+def elections() -> Facts:
+    """Every other year a third of all seats is filled; few in between."""
+    generator = np.random.default_rng(0)
+    rows = [
+        (f"m{seat}-{year // 12}", "is elected in", f"state {seat % 20}", year)
+        for year in range(90)
+        for seat in range(60)
+        if generator.random() < (0.02 if year % 2 else 0.33)
+    ]
+    return mt.read_facts(rows)
+
+
+def test_a_season_is_found_and_counts() -> None:
+    """Before, as likely in a year without an election as in one with."""
+    facts = elections()
+    visible = VisibleFacts.of(facts)
+    hazard, index = fit_hazard(visible), TemporalIndex.of(visible)
+    assert hazard.period == 2
+    who = torch.from_numpy(np.unique(facts.subject[facts.time >= 84]).astype(np.int64))
+    for year, low, high in ((88, 0.15, 1.0), (89, 0.0, 0.1)):
+        now = torch.full_like(who, year)
+        chance = hazard.within(index, (who, torch.zeros_like(who), now), [1])
+        assert low < float(chance.mean()) < high
+    with_season = within_report(visible)["1"]["hazard"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metatkgr.forecasting.hazard._period", lambda *_: 0)
+        without = within_report(visible)["1"]["hazard"]
+    assert with_season["log_likelihood"] > without["log_likelihood"] + 0.05
+    assert with_season["ece"] < without["ece"]
+
+
+def test_what_only_grows_has_no_season() -> None:
+    days = np.repeat(np.arange(300), np.arange(300) // 20 + 1)
+    assert _period(days, 300) == 0
+    busy = np.repeat(np.arange(300), np.where(np.arange(300) % 7 < 5, 9, 3))
+    assert _period(busy, 300) == 7
 
 
 def test_what_other_graphs_have_taught_is_better_than_the_cohort_alone() -> None:

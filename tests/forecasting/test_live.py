@@ -79,6 +79,7 @@ def test_an_index_goes_with_its_facts() -> None:
     rows = [(f"N {n}", facts.relations[0], facts.entities[n % 40], 5) for n in range(400)]
     forecaster.observe(rows)
     forecaster.predict(facts.entities[0])
+    forecaster.predict(facts.entities[0], explain=True)
     (layer,) = map(weakref.ref, base_layers(forecaster.snapshot().visible, torch.device("cpu")))
     gc.collect()
     gc.disable()
@@ -88,7 +89,8 @@ def test_an_index_goes_with_its_facts() -> None:
         relation, step = facts.relations[facts.relation[last]], int(facts.time[last])
         assert forecaster.retract([(subject, relation, object_, step)]).retracted == 1
         forecaster.observe([("O", facts.relations[0], facts.entities[1], 5)])
-        forecaster._engine._visible = forecaster.snapshot().visible  # what it was trained on
+        trained_on = forecaster.snapshot().visible
+        forecaster._engine._visible = forecaster._reasoner._visible = trained_on
         forecaster.predict(facts.entities[0])
         assert layer() is None
     finally:

@@ -39,7 +39,7 @@ def test_a_newcomer_from_files(run: Run, events: Path, first_facts: Path) -> Non
     assert "Observed 2 facts, 1 new entity; 0 were known." in shown.out
     assert CLUB in shown.out
     assert "Nova Debut plays for" in shown.out
-    assert "Calibrated on" in shown.out
+    assert "questions about newcomers; the first is off by" in shown.out
     written = run(*words, "--explain", "--top", 3, "--json", "-")
     result = json.loads(written.out)
     assert result["query"]["entity"] == "Nova Debut"

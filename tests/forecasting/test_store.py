@@ -253,6 +253,17 @@ def test_writers_of_one_process_are_committed_together_and_each_hears_of_its_own
         assert len(store) == 21
 
 
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with FactStore(tmp_path / "facts.sqlite") as store:
+            store.add([("s", "r", "o", "t")])
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {f"facts.sqlite{end}": 0o600 for end in ("", "-wal", "-shm")}
+
+
 def test_a_failed_commit_is_told_to_all_who_waited_for_it(tmp_path: Path) -> None:
     with FactStore(tmp_path / "facts.sqlite") as store:
         engine = store._database._engine

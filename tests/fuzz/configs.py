@@ -15,7 +15,7 @@ from metatkgr.data.periods import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.models import available, create
 from metatkgr.serving.limits import Limits, ServiceSettings
-from metatkgr.training.tuned import keep_tuned, tuned_settings
+from metatkgr.training.opening import keep_tuned, tuned_settings
 
 _NUMBERS = ["0", "1", "-1", "2", "3", "64", "1e-3", "0.5", "1e9", "nan", "inf", "-0.0", "1e400"]
 

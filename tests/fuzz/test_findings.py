@@ -27,8 +27,8 @@ from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
 from metatkgr.serving.limits import Limits
 from metatkgr.training.checkpoint import check_fit, check_optimiser, read_tensors, write_tensors
+from metatkgr.training.opening import tuned_settings
 from metatkgr.training.runs import load_config
-from metatkgr.training.tuned import tuned_settings
 from studies.collect import collect
 
 

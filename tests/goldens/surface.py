@@ -159,7 +159,7 @@ def tasks_outcome(tasks: Any) -> dict[str, Any]:
 
 def filters_of(tasks: Any) -> dict[str, str]:
     """For each filter a digest of every question's true answers, in ascending order."""
-    from metatkgr.evaluation.filters import true_answers
+    from metatkgr.evaluation.ranking import true_answers
 
     found = {}
     for name in ("static", "time"):

@@ -22,6 +22,26 @@ def test_a_function_counts_in_whatever_thread_it_runs() -> None:
     assert "models/base.py" not in found
 
 
+def test_a_thread_that_was_begun_before_is_looked_at_and_what_it_did_before_is_forgotten() -> None:
+    asked, done = threading.Event(), threading.Event()
+
+    def answer() -> None:
+        mt.load("world:2000")
+        done.set()
+        asked.wait(60)
+        mt.create("paths")
+
+    with walking() as found:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert done.wait(60)
+        found.forget()
+        asked.set()
+        thread.join()
+    assert found["models/base.py"] >= 1
+    assert "data/sources.py" not in found
+
+
 def test_what_runs_while_a_module_is_imported_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

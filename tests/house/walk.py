@@ -33,10 +33,23 @@ PACKAGE = Path(metatkgr.__file__).parent
 FACTS = "3000"
 
 
+class Walk(Counter[str]):
+    """How many functions have run in each file of the package."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[CodeType] = set()
+
+    def forget(self) -> None:
+        """Count from here on: what ran so far was on the way to where the walk begins."""
+        self.seen.clear()
+
+
 @contextmanager
-def walking() -> Iterator[Counter[str]]:
+def walking() -> Iterator[Walk]:
     """Fills with the functions that run in each file of the package, until the block ends."""
-    seen: set[CodeType] = set()
+    found = Walk()
+    seen = found.seen
     root = f"{PACKAGE}{os.sep}"
 
     def look(frame: FrameType, event: str, _: Any) -> None:
@@ -51,7 +64,6 @@ def walking() -> Iterator[Counter[str]]:
             at = at.f_back
         seen.add(code)
 
-    found: Counter[str] = Counter()
     threading.setprofile(look)
     sys.setprofile(look)
     try:
@@ -101,14 +113,17 @@ def predicting(folder: Path) -> Counter[str]:
     import metatkgr as mt
     from goldens.surface import service_app
 
-    forecaster = mt.Forecaster.load(folder / "evidence")
-    facts = forecaster.facts
-    who, relation, _, _ = facts.describe(len(facts) - 1)
-    app = service_app(forecaster, folder / "facts.sqlite", "evidence")
-    # Entered, so that the thread that answers is begun within the walk and looked at.
-    with walking() as found, TestClient(app, base_url="http://127.0.0.1") as client:
-        body = {"entity": who, "relation": relation, "explain": True}
-        answer = client.post("/predict", json=body)
+    # All of it within the walk, so that whichever thread answers was begun in it and is looked at;
+    # what ran before the question is forgotten.
+    with walking() as found:
+        forecaster = mt.Forecaster.load(folder / "evidence")
+        facts = forecaster.facts
+        who, relation, _, _ = facts.describe(len(facts) - 1)
+        app = service_app(forecaster, folder / "facts.sqlite", "evidence")
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            body = {"entity": who, "relation": relation, "explain": True}
+            found.forget()
+            answer = client.post("/predict", json=body)
     assert answer.status_code == 200, answer.text
     return found
 

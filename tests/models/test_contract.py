@@ -26,7 +26,7 @@ from references import dense
 
 UNTRAINED = "evidence:pretrained"
 """The one with weights that were learned on other graphs."""
-MODELS = [*sorted(available()), "metatkgr:adapted", UNTRAINED]
+MODELS = [*sorted(available()), "metatkgr:adapted", "metatkgr:walks", UNTRAINED]
 """By name; and a preset that is a model of its own, after a colon."""
 
 

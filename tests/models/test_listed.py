@@ -13,8 +13,7 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.evaluation.filters import FILTERS, true_answers
-from metatkgr.evaluation.ranking import filtered_ranks
+from metatkgr.evaluation.ranking import FILTERS, filtered_ranks, true_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.models import create

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -20,10 +21,11 @@ from mcp.client.streamable_http import streamable_http_client
 from command_line import Run
 from local_service import Command, listening, started
 from metatkgr.data.facts import Facts
+from metatkgr.deadlines import check
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.agents import PATH, agents_app, agents_server
 from metatkgr.serving.auth import add_token
-from metatkgr.serving.limits import ServiceSettings
+from metatkgr.serving.limits import Limits, ServiceSettings
 
 NEW = "Zoltan Newcomer"
 TOOLS = {"as_of", "graph", "newcomers", "observe", "search", "what_next", "why"}
@@ -109,9 +111,53 @@ def test_http_with_a_token_answers_only_who_sends_it(world: Facts, tmp_path: Pat
             assert "3 facts a day" in await refused(client, "observe", facts=others)
 
         asked(streamable_http_client(url + PATH, http_client=known), asking)
-        reader = add_token(tmp_path / "tokens", "reader", "read")
-        headers = accept | {"Authorization": f"Bearer {reader}"}
-        assert httpx2.post(url + PATH, json=message, headers=headers).status_code in (401, 403)
+    service.stop()
+
+
+def test_an_agent_with_the_role_read_asks_and_tells_nothing(world: Facts, tmp_path: Path) -> None:
+    service = started(world, tmp_path / "facts.sqlite")
+    token = add_token(tmp_path / "tokens", "reader", "read")
+    settings = ServiceSettings(token_file=tmp_path / "tokens", log=tmp_path / "log")
+    with listening(agents_app(service, settings)) as url:
+        known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE)
+
+        async def asking(client: Client) -> None:
+            said = await refused(client, "observe", facts=[first_fact(world)])
+            assert "this needs the role write" in said
+            assert (await call(client, "what_next", entity=world.entities[0]))["forecasts"]
+            assert (await call(client, "graph"))["facts"] == len(world)
+
+        asked(streamable_http_client(url + PATH, http_client=known), asking)
+    assert (tmp_path / "log" / "audit.jsonl").read_text() == ""
+    service.stop()
+
+
+def test_what_a_client_does_wrong_prints_next_to_nothing(
+    world: Facts,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = started(world, tmp_path / "facts.sqlite")
+
+    def slowly(*words: Any, **how: Any) -> Any:
+        while True:
+            check()
+            time.sleep(0.01)
+
+    settings = ServiceSettings(port=0, limits=Limits(answer_seconds=0.3))
+    with pytest.MonkeyPatch.context() as patch, listening(agents_app(service, settings)) as url:
+        patch.setattr(service.forecaster, "predict", slowly)
+        params = {"name": "what_next", "arguments": {"entity": world.entities[0]}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {"Accept": "application/json, text/event-stream"}
+        told = httpx2.post(url + PATH, json=message, headers=headers, timeout=PATIENCE)
+        assert told.status_code == 503
+        headers["Origin"] = "http://evil.example"
+        assert httpx2.post(url + PATH, json=message, headers=headers).status_code == 403
+        time.sleep(0.5)  # the work sees that its time is over
+    assert [record for record in caplog.records if record.name.startswith("mcp")] == []
+    assert len(capfd.readouterr().err) < 1000
     service.stop()
 
 

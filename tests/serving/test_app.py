@@ -302,7 +302,8 @@ def test_answers_forbid_what_a_page_elsewhere_might_try(client: TestClient) -> N
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
     # A name that was pointed at this machine from outside.
-    for foreign in ("evil.example", "localhost:80.evil.com", "127.0.0.1:80@evil.com", "[::1]x:80"):
+    for foreign in ("evil.example", "localhost:80.evil.com", "127.0.0.1:80@evil.com", "[::1]x:80",
+                    "[::1%evil.com]", "127.1", "localhost."):  # fmt: skip
         assert client.get("/graph", headers={"Host": foreign}).status_code == 403
     assert client.get("/health", headers={"Host": "localhost:8000"}).status_code == 200
     assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
@@ -485,6 +486,16 @@ def test_a_request_with_two_lengths_ends_its_connection(world: Facts, store: Pat
             line.sendall(request + hidden)
             told = b"".join(iter(lambda: line.recv(1 << 16), b""))
     assert (told.startswith(b"HTTP/1.1 400"), told.count(b"HTTP/1.1")) == (True, 1), told
+
+
+def test_a_body_is_what_it_looks_like(client: TestClient, world: Facts) -> None:
+    body = json.dumps(first_fact(world)).encode()
+    kind = {"Content-Type": "application/json"}
+    for encoding in ("gzip", "br", "identity, gzip"):
+        headers = kind | {"Content-Encoding": encoding}
+        assert client.post("/facts", content=body, headers=headers).status_code == 415
+    headers = kind | {"Content-Encoding": "identity"}
+    assert client.post("/facts", content=body, headers=headers).status_code == 200
 
 
 def test_a_request_in_flight_is_answered_when_the_service_is_told_to_stop(

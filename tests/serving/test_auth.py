@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from command_line import Run
-from local_service import app_of, client_of, started
+from local_service import app_of, client_of, listening, started
 from metatkgr.data.facts import Facts
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.store import FactStore
@@ -176,6 +177,8 @@ def test_a_quota_is_kept_by_many_who_write_at_once(tmp_path: Path) -> None:
         ("[a]\nrole = 'read'\nsha256 = 'short'", "64 hexadecimal"),
         ("[a]\nrole = 'read'\nsha256 = '" + "0" * 64 + "'\nfacts_per_day = -1", "facts_per_day"),
         ("[a]\nrole = 'read'\nsha256 = '" + "0" * 64 + "'\nfacts = 1", "no field 'facts'"),
+        ("['" + "a" * 65 + "']\nrole = 'read'\nsha256 = '" + "0" * 64 + "'", "a token's name"),
+        ("['a\u202eb']\nrole = 'read'\nsha256 = '" + "0" * 64 + "'", "a token's name"),
     ],
 )
 def test_a_file_of_tokens_is_checked(tokens: Path, content: str, said: str) -> None:
@@ -258,7 +261,21 @@ def test_what_cannot_be_written_down_is_not_done(
             assert client.post("/facts", json=fact_of(world)).status_code == 503
             assert client.get("/graph").status_code == 200
         assert client.get("/facts", params={"entity": "Nova"}).status_code == 404
-        assert client.post("/facts", json=fact_of(world)).status_code == 200
+        told = client.post("/facts", json=fact_of(world))
+        assert told.status_code == 200
+    *_, last = (tmp_path / "log" / "audit.jsonl").read_text().splitlines()
+    request = json.loads(last)["request"]
+    assert request == told.headers["x-request-id"], "what was cut takes no later line along"
+
+
+def test_who_a_proxy_says_to_speak_for_fills_no_log(world: Facts, tmp_path: Path) -> None:
+    settings = ServiceSettings(port=0, log=tmp_path / "log")
+    service = started(world, tmp_path / "facts.sqlite")
+    with listening(create_app(service, settings), settings) as url:
+        httpx.get(url + "/graph", headers={"X-Forwarded-For": "9" * 9000})
+        httpx.get(url + "/graph", headers={"X-Forwarded-For": "2001:db8::1"})
+    long, right = lines(tmp_path / "log" / "access.jsonl")
+    assert (len(long["client"]), right["client"]) == (45, "2001:db8::1")
 
 
 def test_a_log_is_put_aside_and_loses_nothing_while_several_write(tmp_path: Path) -> None:

@@ -246,6 +246,38 @@ def test_half_a_header_has_its_time(world: Facts, store: Path) -> None:
             time.sleep(0.05)
 
 
+def test_answers_that_nobody_reads_take_a_bounded_room() -> None:
+    size = 8 << 20
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * size})
+
+    settings = ServiceSettings(port=0, limits=Limits(bodies_bytes=4 * size))
+    with listening(app, settings) as url:
+        host, port = url.removeprefix("http://").split(":")
+        some = []
+        for _ in range(12):
+            one = socket.socket()
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            one.connect((host, int(port)))
+            one.settimeout(60)
+            one.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert one.recv(8) == b"HTTP/1.1"
+            some.append(one)
+        time.sleep(2.5)
+        whole = 0
+        for one in some:
+            got = 0
+            with suppress(ConnectionError):
+                while part := one.recv(1 << 20):
+                    got += len(part)
+            whole += got >= size
+            one.close()
+    assert whole == 4, "who does not read gives way, and no more than must"
+
+
 def test_under_1100_half_open_connections_and_300_unfinished_bodies_questions_are_answered(
     world: Facts, tmp_path: Path
 ) -> None:

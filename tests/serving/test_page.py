@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -476,10 +476,58 @@ def test_the_picture_of_walks_tells_the_count_of_the_words(open_page: Open) -> N
     assert "of 16×, last 1" not in said
 
 
+REPEATS = """async () => {
+  const { evidenceGraph } = await import("/page/evidence.js");
+  const own = [["a", "r", "x", "1"], ["a", "r", "x", "2"]];
+  const asked = { subject: "a", relation: "r", object: "x", time: "9" };
+  const reasons = [
+    { kind: "repeat", weight: 1, count: 2, facts: own },
+    { kind: "frequency", weight: 0.1, count: 3, facts: [...own, ["b", "r", "x", "1"]] }];
+  return evidenceGraph(reasons, "a", "x", asked, 800, () => {}).textContent;
+}"""
+
+
+def test_the_picture_of_a_repeat_tells_the_count_of_its_words(open_page: Open) -> None:
+    """Twice by itself and once by another; before, the picture said "2 of 3×" and "1 of 3×"."""
+    said = ready(open_page()).evaluate(REPEATS)
+    assert "2×, last 2" in said
+    assert " of " not in said
+
+
 def test_a_weight_says_what_it_is(open_page: Open, world: Facts) -> None:
     page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
     page.wait_for_selector("#evidence .weight")
     assert "less likely" in page.inner_text("#evidence-note")
+    # What made no difference is no "because".
+    assert page.inner_text("#evidence h3 >> nth=0") == "Because"
+    assert "< 0.1 %" not in page.locator("#evidence > li > .weight").all_inner_texts()
+
+
+def test_within_a_time_every_number_has_its_condition_and_the_time_a_distribution(
+    open_page: Open, world: Facts
+) -> None:
+    where = {"entity": world.entities[0], "relation": world.relations[0], "within": "9"}
+    page = ready(open_page(f"/#forecast?{urlencode(where)}"))
+    page.wait_for_selector("#forecasts .percent small")
+    said = page.locator("#forecasts .percent small").all_inner_texts()
+    assert said[-1] == "that none comes in this time"
+    assert set(said[:-1]) == {"that it comes in this time"}
+    assert page.inner_text("#when").count("by ") == len((1, 2, 4, 8, 9))
+
+
+def test_a_fact_is_corrected_on_the_page(open_page: Open, world: Facts) -> None:
+    page = ready(open_page())
+    typed(page, "Wrongly Typed", world.entities[1])
+    page.click("#new-save")
+    page.wait_for_selector("#timeline .correct")
+    page.click("#timeline .correct")
+    assert page.input_value("#new-name") == "Wrongly Typed"
+    page.fill("#other-0", world.entities[2])
+    page.click("#new-save")
+    page.wait_for_selector(f"#timeline li:has-text({world.entities.label(2)!r})")
+    assert page.locator("#timeline li").count() == 1
+    assert page.inner_text("#timeline-title") == "Wrongly Typed: 1 fact"
+    assert fits(page)
 
 
 def test_the_interface_is_described_without_a_network(open_page: Open) -> None:

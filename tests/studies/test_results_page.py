@@ -14,7 +14,7 @@ from metatkgr.experiments.report import results_page
 from metatkgr.experiments.results import Results, read_records
 from metatkgr.experiments.rounds import STANDING, read_looks, read_rounds
 from metatkgr.experiments.runner import work_through
-from metatkgr.experiments.sections.seen import _budgets
+from metatkgr.experiments.sections.provenance import _budgets
 from studies.collect import collect, keep_looks
 
 

@@ -20,14 +20,14 @@ from metatkgr.errors import SettingsError
 from metatkgr.experiments.results import Results
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training import study, tuning
-from metatkgr.training.study import Search, is_range, open_study, search_space
-from metatkgr.training.tuned import (
+from metatkgr.training.opening import (
     TUNED_FILE,
     create_for,
     keep_tuned,
     trainable,
     tuned_settings,
 )
+from metatkgr.training.study import Search, is_range, open_study, search_space
 from metatkgr.training.tuning import tune
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -23,9 +23,8 @@ from metatkgr.cli.serve import token as token_command
 from metatkgr.cli.store import app as store_app
 from metatkgr.cli.train import pretrain as pretrain_command
 from metatkgr.cli.train import train as train_command
-from metatkgr.cli.tune import tune as tune_command
-from metatkgr.errors import MetaTKGRError
-from metatkgr.terminal import show_warnings, visible
+from metatkgr.cli.train import tune as tune_command
+from metatkgr.errors import MetaTKGRError, show_warnings, visible
 from metatkgr.version import __version__
 
 __all__ = ["app", "main"]

@@ -35,13 +35,9 @@ def backtest(
         Path | None, typer.Option(help="Draw it: .png, .svg or .pdf (needs metatkgr[plots]).")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
-    schema: options.SchemaFile = None,
-    model: options.ModelName = None,
-    shots: options.KnownShots = None,
-    device: options.Device = "auto",
-    verify: options.Verify = None,
     json_out: options.JsonOut = None,
     *,
+    answering: options.Answering,
     reading: Reading,
 ) -> None:
     """Replay a period: what was forecast, with which probability, and what happened.
@@ -54,11 +50,8 @@ def backtest(
     from metatkgr.forecasting.backtest import backtest as replay
 
     console = console_for(json_out)
-    words = {"model": model, "shots": shots, "device": device, "verify": verify}
     with console.status(f"opening {data} …"):
-        _, forecaster = options.open_forecaster(
-            data, reading.options(console), schema=schema, **words
-        )
+        _, forecaster = options.open_forecaster(data, reading.options(console), **answering)
     with growing_bar("replaying", "questions") as progress:
         done = replay(forecaster, begin, end, questions=questions, seed=seed, progress=progress)
     for table in _tables(done, show):

@@ -199,7 +199,7 @@ def _shares(text: str) -> tuple[float, float]:
 
 
 def _calibration_of(model: Any, facts: Any, shots: int | str, console: Console) -> dict[str, Any]:
-    """How far off the model's probabilities are; told, and as part of the JSON."""
+    """How far off the model's probabilities are: printed, and as part of the JSON."""
     from metatkgr.data.visibility import VisibleFacts
     from metatkgr.forecasting.calibrating import calibration_report
     from metatkgr.forecasting.hazard import BASELINES, within_report

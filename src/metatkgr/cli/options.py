@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from metatkgr.training.opening import OpenModel
 
 __all__ = [
+    "Answering",
     "Cluster",
     "Data",
     "Device",
@@ -220,7 +221,16 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "bad_rows_report": (BadRowsReport, Path("bad-rows.json")),
     "plugin": (Plugins, None),
 }
-"""Type and default of each option, by the name of its parameter."""
+"""Type and default of each option for reading files, by the name of its parameter."""
+_ANSWERING: dict[str, tuple[Any, Any]] = {
+    "model": (ModelName, None),
+    "shots": (KnownShots, None),
+    "schema": (SchemaFile, None),
+    "device": (Device, "auto"),
+    "verify": (Verify, None),
+}
+"""The same of what answers; for :func:`open_forecaster`, which takes them by these names."""
+Answering = dict[str, Any]
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
@@ -301,7 +311,7 @@ class Reading:
 
     def tell(self, rows: BadRows, console: Console) -> None:
         """How the rows were read; where bad ones were to be skipped, write the report of them."""
-        for line in rows.told():
+        for line in rows.remarks():
             console.print(line, style="yellow", soft_wrap=True, markup=False)
         if self.fields.get("skip_bad_rows"):
             rows.write(self.report)
@@ -312,16 +322,21 @@ class Reading:
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: options for reading files, which a command gets as ``reading``, and --plugin."""
+    """Decorator: options for reading files, which a command gets as ``reading``, and --plugin.
+
+    One with a parameter ``answering`` has also those that say what answers, as a dictionary.
+    """
     hints = get_type_hints(command, include_extras=True)
+    taken = inspect.signature(command).parameters
     own = [
         parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "reading"
+        for name, parameter in taken.items()
+        if name not in ("reading", "answering")
     ]
+    more = _ANSWERING if "answering" in taken else {}
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_)
-        for name, (type_, default) in _OPTIONS.items()
+        for name, (type_, default) in (more | _OPTIONS).items()
     ]
 
     @functools.wraps(command)
@@ -331,6 +346,8 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
             from metatkgr.models import load_plugins
 
             load_plugins(given["plugin"])
+        if more:
+            values["answering"] = {name: values.pop(name) for name in more}
         command(**values, reading=Reading.of(given))
 
     # typer reads the signature and the annotations, not the function

@@ -1,7 +1,7 @@
 """What the command line prints: tables for people, JSON for programs.
 
 JSON asked for on '-' is the only thing on standard output; all else goes to standard error. Names
-come from files of anyone: whatever is printed passes ``terminal.visible``.
+come from files of anyone: whatever is printed passes ``errors.visible``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook,
 from rich.segment import Segment
 from rich.table import Table
 
+from metatkgr.errors import visible
 from metatkgr.files import write_json
-from metatkgr.terminal import visible
 
 __all__ = [
     "console_for",

@@ -90,17 +90,13 @@ def predict(
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
-    schema: options.SchemaFile = None,
     cluster: options.Cluster = None,
     workers: Annotated[
         int, typer.Option(min=1, help="With --cluster local: processes that share the newcomers.")
     ] = 1,
-    model: options.ModelName = None,
-    shots: options.KnownShots = None,
-    device: options.Device = "auto",
-    verify: options.Verify = None,
     json_out: options.JsonOut = None,
     *,
+    answering: options.Answering,
     reading: Reading,
 ) -> None:
     """Forecast the next facts of an entity, new or old, with probabilities and reasons.
@@ -124,11 +120,11 @@ def predict(
 
     _check_asked(entity, newcomers, since, out, cluster, facts or as_of, explain)
     console = console_for(json_out)
-    where = "cpu" if cluster else device
-    words = {"model": model, "shots": shots, "device": where, "verify": verify}
+    device, verify = answering["device"], answering["verify"]
+    words = answering | ({"device": "cpu"} if cluster else {})
     with console.status(f"opening {data} …"):
         how_read = reading.options(console, data=data if facts else None)
-        _, forecaster = options.open_forecaster(data, how_read, schema=schema, **words)
+        _, forecaster = options.open_forecaster(data, how_read, **words)
     if facts is not None:
         more = reading.more_facts(facts, forecaster.facts, console)
         taken = forecaster.observe(more, allow_far=allow_far)
@@ -155,8 +151,8 @@ def predict(
                 device=device,
                 opening=Opening(
                     _for_all_nodes(data),
-                    model,
-                    shots,
+                    answering["model"],
+                    answering["shots"],
                     tuple(reading.fields.items()),
                     None if verify is None else str(verify.absolute()),
                 ),
@@ -268,9 +264,12 @@ def _trust(calibration: Calibration, *, given: bool = True) -> str:
             "Probabilities are a guess: the graph has too few newcomers to calibrate them; the "
             "order is what the model says."
         )
-    off = "" if calibration.ece is None else f"; off by {calibration.ece:.1%} on average"
-    return (
-        f"Probabilities: {'given that such a fact happens' if given else 'that it comes in time'}. "
-        f"Calibrated on {calibration.queries:,} "
-        f"queries ({calibration.split}){off}."
+    of = f"fitted to the latest {calibration.queries:,} questions about newcomers"
+    if not given:
+        return (
+            f"Probabilities: that it comes in time; whom with, {of}, when to what became of others."
+        )
+    off = (
+        "" if calibration.ece is None else f"; the first is off by {calibration.ece:.1%} on average"
     )
+    return f"Probabilities: given that such a fact happens; {of}{off}."

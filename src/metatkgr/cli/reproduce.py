@@ -19,8 +19,8 @@ def reproduce(
         typer.Argument(
             metavar="[TABLE|FIGURE]...",
             help="Which tables and figures: 3-shot, 1-shot, 2-shot, detailed, cross-shot, "
-            "visibility, ablations, evidence-ablations, over-time, training-time, bound, datasets; "
-            "all, where none is named.",
+            "visibility, ablations, walk-ablations, evidence-ablations, over-time, training-time, "
+            "bound, datasets; all, where none is named.",
             show_default=False,
         ),
     ] = None,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from metatkgr import errors
 from metatkgr.cli import options
 from metatkgr.cli.options import Reading, reads_data
 from metatkgr.cli.output import console_for
@@ -55,7 +55,6 @@ _LogBytes = Annotated[int, typer.Option(help="Of one file of a log; ten of each 
 @reads_data
 def serve(
     data: options.RunOrData,
-    model: options.ModelName = None,
     store: Store = None,
     adopt_store: AdoptStore = False,
     host: _Host = "127.0.0.1",
@@ -63,7 +62,6 @@ def serve(
     token_file: _TokenFile = None,
     log: _LogFolder = None,
     log_bytes: _LogBytes = 64 << 20,
-    shots: options.KnownShots = None,
     concurrency: Annotated[
         int,
         typer.Option(
@@ -85,11 +83,9 @@ def serve(
     quality: Annotated[
         bool, typer.Option(help="Measure the model in the background, for the page.")
     ] = True,
-    schema: options.SchemaFile = None,
     set_: options.SetValues = None,
-    device: options.Device = "auto",
-    verify: options.Verify = None,
     *,
+    answering: options.Answering,
     reading: Reading,
 ) -> None:
     """Answer questions over HTTP and on a page, while facts keep arriving.
@@ -104,19 +100,12 @@ def serve(
     from metatkgr.serving.workers import serve as start
 
     console = console_for(None)
-    # A wrong address or token is told before a large graph is read.
+    # A wrong address or token is refused before a large graph is read.
     limits = Limits(
         concurrency=concurrency, new_names_bytes=new_names_bytes, new_relations=new_relations
     )
     settings = _settings(host, port, token_file, limits, log, log_bytes)
-    words = {
-        "model": model,
-        "settings": options.parse_assignments(set_ or []),
-        "shots": shots,
-        "device": device,
-        "verify": verify,
-        "schema": schema,
-    }
+    words = answering | {"settings": options.parse_assignments(set_ or [])}
     with tempfile.TemporaryDirectory(prefix="metatkgr-serve-") as shared:
         opening = _Opening(
             data,
@@ -144,7 +133,6 @@ def serve(
 @reads_data
 def mcp(
     data: options.RunOrData,
-    model: options.ModelName = None,
     http: Annotated[
         bool,
         typer.Option("--http", help="Listen for clients over streamable HTTP, at /mcp."),
@@ -156,12 +144,9 @@ def mcp(
     token_file: _TokenFile = None,
     log: _LogFolder = None,
     log_bytes: _LogBytes = 64 << 20,
-    shots: options.KnownShots = None,
-    schema: options.SchemaFile = None,
     set_: options.SetValues = None,
-    device: options.Device = "auto",
-    verify: options.Verify = None,
     *,
+    answering: options.Answering,
     reading: Reading,
 ) -> None:
     """Give the forecasts to agents as tools, over the Model Context Protocol.
@@ -177,14 +162,7 @@ def mcp(
 
     console = console_for("-")  # standard output is the client's
     settings = _settings(host, port, token_file, Limits(), log, log_bytes) if http else None
-    words = {
-        "model": model,
-        "settings": options.parse_assignments(set_ or []),
-        "shots": shots,
-        "device": device,
-        "verify": verify,
-        "schema": schema,
-    }
+    words = answering | {"settings": options.parse_assignments(set_ or [])}
     opening = _Opening(data, words, reading, store, adopt_store, Limits(), None, "-")
     with console.status(f"opening {data} …"):
         service, _ = opening(0, again=False)
@@ -249,14 +227,7 @@ def _settings(
 def need(extra: str, *modules: str) -> None:
     """Say which extra to install where a package is absent."""
     for module in modules:
-        try:
-            import_module(module)
-        except ImportError as error:
-            from metatkgr.errors import SettingsError
-
-            raise SettingsError(
-                f"{error.name} is absent: pip install 'metatkgr[{extra}]'"
-            ) from None
+        errors.need(module, extra)
 
 
 @dataclass(frozen=True)

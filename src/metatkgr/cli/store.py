@@ -88,7 +88,7 @@ def export(
     *,
     reading: Reading,
 ) -> None:
-    """Write the facts that a service was told.
+    """Write the facts that a service was given.
 
     Example: `metatkgr store export events.csv --out told.parquet`
     """

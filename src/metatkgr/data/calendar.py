@@ -16,7 +16,7 @@ year      the year 0 (raw time *is* the year)
 A *step* is ``(raw - origin) / stride``: the first step of a dataset is 0, and neighbouring steps
 differ by 1 because ``stride`` is the greatest common divisor of all raw time differences.
 
-A bare number states a date in four forms, told apart by their length: yyyymmdd, yyyymmddhhmmss, and
+A bare number states a date in four forms, of different length: yyyymmdd, yyyymmddhhmmss, and
 the seconds or milliseconds since 1970.
 """
 

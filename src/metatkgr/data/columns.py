@@ -4,8 +4,8 @@ The tensor library writes a file in one go, from memory. These files are the sam
 layout (8 bytes with the header's length, a JSON header, the values), but a column may be longer
 than memory.
 
-A column that grows is written to behind its end, and its header last. Who knows from elsewhere how
-long it is (``length``) reads it undisturbed meanwhile, and whatever came of the writing.
+A column that grows is written to behind its end, and its header last. Who knows from another file
+how long it is (``length``) reads it undisturbed meanwhile, and whatever came of the writing.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metatkgr.data.facts import IntArray
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 
 __all__ = ["Engine"]
 
@@ -40,7 +40,7 @@ Texts = tuple[IntArray, npt.NDArray[np.uint8]]
 
 
 class Engine:
-    """A DuckDB without a database: what it is told ends with it.
+    """A DuckDB without a database: what it is given ends with it.
 
     Args:
         work: an empty folder for what does not fit into memory.
@@ -51,10 +51,7 @@ class Engine:
     """
 
     def __init__(self, work: Path, rows: int) -> None:
-        try:
-            import duckdb
-        except ImportError:
-            raise DataError("to ingest files, install duckdb (pip install duckdb)") from None
+        duckdb = need("duckdb")
         self.rows, self.work, self._failed = min(rows, _AT_ONCE), work, duckdb.Error
         self._full = (duckdb.IOException, duckdb.OutOfMemoryException)
         self._error: BaseException | None = None

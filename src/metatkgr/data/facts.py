@@ -115,7 +115,7 @@ def first_of_each(columns: Sequence[tuple[IntArray, int]]) -> IntArray:
 
 
 def check_steps(steps: int) -> None:
-    """Raise a DataError where a graph spans more steps than can be told apart."""
+    """Raise a DataError where a graph spans more steps than can be numbered."""
     if steps > _MOST:
         raise DataError(
             f"the facts span {steps:,} time steps, and {_MOST:,} can be told apart: choose a "

@@ -2,8 +2,8 @@
 
 ``dataset.json`` says what it is (``data.manifest``); ``subject``, ``relation``, ``object`` and
 ``time`` are the columns of :class:`Facts`; ``entities-*`` and ``relations-*`` are the vocabularies;
-``index-*`` are the links (``data.links``). ``data.ingest`` writes it. A folder that grows while it
-is open stays what it was when it was opened.
+``index-*`` are the links. ``data.ingest`` writes it. A folder that grows while it is open stays
+what it was when it was opened.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from metatkgr.data.columns import Column
 from metatkgr.data.facts import Facts, IntArray, Vocabulary
-from metatkgr.data.links import StoredLinks
-from metatkgr.data.manifest import ABOUT, AGAIN, COLUMNS, Manifest, Names, numbered
+from metatkgr.data.manifest import ABOUT, AGAIN, COLUMNS, Manifest, Names, StoredLinks, numbered
 from metatkgr.errors import DataError, UnknownNameError
 
 __all__ = ["FactFolder", "StoredVocabulary"]

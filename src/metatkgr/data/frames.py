@@ -10,14 +10,13 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from metatkgr.data.facts import Facts
-from metatkgr.errors import DataError, SettingsError
+from metatkgr.errors import SettingsError, need
 from metatkgr.files import atomic_path
 
 __all__ = [
@@ -37,21 +36,6 @@ FORMATS = (".parquet", ".jsonl", ".csv")
 _ROWS = 1 << 16
 """Rows of Parquet written in one go."""
 Write = Callable[[Sequence[Any]], object]
-
-_INSTALL = {"torch_geometric": "torch-geometric"}
-
-
-def need(module: str) -> Any:
-    """A module that is not always there.
-
-    Raises:
-        DataError: it is not; says how to get it.
-    """
-    try:
-        return import_module(module)
-    except ImportError:
-        package = _INSTALL.get(module, module)
-        raise DataError(f"this needs {package}: pip install {package}") from None
 
 
 def to_arrow(facts: Facts) -> Any:
@@ -93,7 +77,7 @@ def to_pyg(facts: Facts, *, temporal: bool = True) -> Any:
         temporal: a ``TemporalData`` of events (src, dst, t, msg: the relation's number) in time
             order; else a ``Data`` with ``edge_index``, ``edge_type`` and ``edge_time``.
     """
-    data = need("torch_geometric.data" if _is_there("torch_geometric") else "torch_geometric")
+    data = need("torch_geometric.data")
     import torch
 
     subject, relation, object_, time = (
@@ -115,7 +99,7 @@ def to_pykeen(facts: Facts) -> Any:
 
     Ids are those of ``facts``.
     """
-    triples = need("pykeen.triples" if _is_there("pykeen") else "pykeen")
+    triples = need("pykeen.triples")
     import torch
 
     columns = np.stack([facts.subject, facts.relation, facts.object], axis=1)
@@ -124,12 +108,6 @@ def to_pykeen(facts: Facts) -> Any:
         entity_to_id={name: at for at, name in enumerate(facts.entities)},
         relation_to_id={name: at for at, name in enumerate(facts.relations)},
     )
-
-
-def _is_there(module: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(module) is not None
 
 
 def to_networkx(facts: Facts) -> Any:

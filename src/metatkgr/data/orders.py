@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metatkgr.data.links import EVERY, StoredLinks
+from metatkgr.data.manifest import EVERY, StoredLinks
 
 __all__ = [
     "DECAYS",

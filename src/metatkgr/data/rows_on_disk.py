@@ -35,7 +35,7 @@ _RAW = {"subject": "int32", "relation": "int32", "object": "int32", "time": "int
 
 
 _DISTINCT_TIMES = 1 << 20
-"""So many different times are told apart when integers and dates are counted against each other."""
+"""So many different times are counted when integers and dates are counted against each other."""
 _FIRST_ROWS = 10_000
 """How many rows tell whether names are ids."""
 
@@ -139,7 +139,7 @@ class RowsOnDisk:
         """Read and check all rows; raises what ``read_facts`` would."""
         import pyarrow as pa
 
-        # Bad rows are told first, as everywhere, so this waits for the end.
+        # Bad rows are reported first, as everywhere, so this waits for the end.
         all_open = self.found.interval and not self.options.clip and self.found.span is None
         schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _RAW.items()])
         with pa.OSFile(str(self._file), "wb") as file, pa.ipc.new_stream(file, schema) as stream:

@@ -17,8 +17,7 @@ import torch
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation.filters import FILTERS, TrueAnswers, true_answers
-from metatkgr.evaluation.ranking import filtered_ranks
+from metatkgr.evaluation.ranking import FILTERS, TrueAnswers, filtered_ranks, true_answers
 from metatkgr.evaluation.statistics import Summary, summarise
 from metatkgr.graph.history import novel_answers
 from metatkgr.models.base import Model

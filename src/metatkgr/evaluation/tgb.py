@@ -18,7 +18,7 @@ import numpy.typing as npt
 from metatkgr.data.extrapolation import TGB_SHARES, Extrapolation, first_steps
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.visibility import directed
-from metatkgr.evaluation.filters import true_answers
+from metatkgr.evaluation.ranking import true_answers
 from metatkgr.files import atomic_path
 from metatkgr.models.base import Model
 from metatkgr.models.common.listed import ListedScores

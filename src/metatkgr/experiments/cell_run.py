@@ -22,7 +22,7 @@ from metatkgr.data.sources import load
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.experiments.cells import ABLATIONS, RULES, Cell
+from metatkgr.experiments.cells import RULES, Cell
 from metatkgr.experiments.records import PARTS, Record, pack
 from metatkgr.experiments.rounds import model_of
 from metatkgr.files import write_json
@@ -210,7 +210,7 @@ def _follows(cell: Cell) -> bool:
 
 def _is_calibrated(cell: Cell) -> bool:
     """Whether probabilities are fitted and judged too: for what a forecaster would use."""
-    served = cell.model in (*RULES, *ABLATIONS) and (cell.seed == 0 or not cell.tiny)
+    served = cell.model in (*RULES, "metatkgr", "evidence") and (cell.seed == 0 or not cell.tiny)
     return served and cell.shots == 3 and cell.is_plain_test and not cell.row.variant
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "EVIDENCE_PARTS",
     "RULES",
     "VARIANTS",
+    "WALK_PARTS",
     "Cell",
     "Row",
     "row_order",
@@ -30,25 +31,36 @@ BASELINES = (
 
 VARIANTS = ("fine-tuning", "static-maml", "no-regulariser")
 """Ablations of MetaTKGR: values of its setting ``variant``."""
-EVIDENCE_PARTS = (
-    ("without", "contact"),
-    ("without", "walks"),
-    ("without", "peers"),
-    ("without", "frequency"),
-    ("without", "age"),
-    ("support_share", "0"),
-    ("epochs", "0"),
-    ("prior", "0"),
-    ("members", "1"),
-    ("earlier_queries", "0"),
-    ("repeats_first", "false"),
-)
-"""Ablations of the evidence model: a setting, and the value with which a part is missing."""
-ABLATIONS = {
-    "metatkgr": VARIANTS,
-    "evidence": tuple(f"{key}={value}" for key, value in EVIDENCE_PARTS),
+EVIDENCE_PARTS = {
+    ("without", "contact"): "contacts by other relations are not seen",
+    ("without", "walks"): "walks and PageRank only pick candidates",
+    ("without", "peers"): "what peers answered is not seen",
+    ("without", "frequency"): "counts of the place are not seen",
+    ("without", "age"): "ages of candidates are not seen",
+    ("support_share", "0"): "nothing is learned from the newest supports",
+    ("epochs", "0"): "nothing is learned: weights as they start, near the rules",
+    ("prior", "0"): "PageRank is not added to what was learned",
+    ("members", "1"): "one set of weights",
+    ("earlier_queries", "0"): "nothing is learned from late background entities",
+    ("repeats_first", "false"): "repeats are weighed like the rest",
 }
-"""What the ablations of a model are called, in the order of their tables."""
+"""Ablations of the evidence model: a setting, the value with which a part is missing, and what that
+means."""
+WALK_PARTS = {
+    (("hops", "0"),): "no walks: links are encoded and remembered",
+    (("inner_steps", "8"),): "eight gradient steps besides, of learned sizes",
+    (("hops", "0"), ("inner_steps", "8")): "those steps in place of walks",
+}
+"""Ablations of MetaTKGR's preset ``walks``: settings, and what they mean."""
+ABLATIONS = {
+    ("metatkgr", "default"): dict.fromkeys(VARIANTS, ""),
+    ("metatkgr", "walks"): {
+        ", ".join(map("=".join, part)): means for part, means in WALK_PARTS.items()
+    },
+    ("evidence", "default"): {"=".join(part): means for part, means in EVIDENCE_PARTS.items()},
+}
+"""What the ablations of a model with a preset are called, and what they mean, in the order of their
+tables."""
 
 _KINDS = {
     **dict.fromkeys(("dataset", "model", "preset", "visibility", "test_shots"), str),
@@ -84,6 +96,9 @@ class Row:
     def variant(self) -> str | None:
         """The name of the ablation that it is; None: the full model."""
         chosen = dict(self.settings)
+        if (self.model, self.preset) == ("metatkgr", "walks"):
+            name = ", ".join(map("=".join, self.settings))
+            return name if name in ABLATIONS[self.model, self.preset] else None
         if self.model != "evidence":
             return chosen.get("variant")
         missing = (f"{key}={value}" for key, value in EVIDENCE_PARTS if chosen.get(key) == value)

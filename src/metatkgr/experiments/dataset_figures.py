@@ -19,7 +19,7 @@ from metatkgr.data.calendar import Calendar
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.statistics import SHOTS, facts_per_entity, is_new
-from metatkgr.errors import MetaTKGRError
+from metatkgr.errors import need
 from metatkgr.files import atomic_path
 
 if TYPE_CHECKING:
@@ -230,13 +230,7 @@ def new_figure(
 
 def load_matplotlib() -> Any:
     """The module ``matplotlib``."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MetaTKGRError(
-            "drawing needs matplotlib, which is not installed: pip install metatkgr[plots]"
-        ) from error
-    return matplotlib
+    return need("matplotlib", "plots")
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.evaluation.evaluator import SUBSETS
-from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import Cell, Row
 from metatkgr.experiments.published import METRICS
 from metatkgr.files import read_json, write_text
@@ -77,7 +77,7 @@ class Record:
     hardware: str = ""
     commit: str = ""
     """The code that computed, a plus sign behind it where files had been changed since. Before
-    records told it: 'kept in COMMIT', by which the record came into the repository."""
+    records said it: 'kept in COMMIT', by which the record came into the repository."""
 
     @property
     def dataset(self) -> str:

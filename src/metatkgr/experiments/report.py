@@ -13,6 +13,9 @@ import re
 from collections.abc import Iterable
 from difflib import unified_diff
 from pathlib import Path
+from urllib.parse import unquote
+
+from markdown_it import MarkdownIt
 
 from metatkgr.data import catalog
 from metatkgr.data.sources import load
@@ -20,7 +23,7 @@ from metatkgr.data.statistics import DatasetStatistics
 from metatkgr.errors import DataError
 from metatkgr.experiments.dataset_figures import plot_dataset, save_figure
 from metatkgr.experiments.results import Results
-from metatkgr.experiments.sections import FIRST, drawings, page_lines
+from metatkgr.experiments.sections import FIRST, drawings, page_lines, written
 from metatkgr.experiments.sections.overview import readme_results
 from metatkgr.experiments.suite import DATASETS
 from metatkgr.files import write_json, write_text
@@ -34,20 +37,6 @@ __all__ = [
     "write_report",
 ]
 
-_ORIGIN = """\
-Made by `metatkgr reproduce` from the cells in this folder. Cells of tiny trainings (`--quick`) show
-that everything runs; their numbers mean nothing."""
-_WORDS = """\
-Split: meta-test. Cells: MRR / H@1 / H@3 / H@10, where nothing else is said; learned models: means
-(± standard deviations) over seeds; rules have no randomness, one run of each. In brackets behind
-our number: the published one of the same model, and ▲ ours is higher by more than the published
-standard deviation, = within it, ▼ lower by more. Bold: above the published MetaTKGR. An en dash: no
-run yet. †: settings of the row have changed since it was run."""
-
-_PAGE_ORIGIN = """\
-Made from the files in `results/` by `make docs`; nothing here is typed by hand, and `metatkgr
-reproduce --check` says whether it still is what the records give. What the words mean:
-[protocol](protocol.md)."""
 _EXTRAPOLATION = "extrapolation"
 """The page about the other protocol: words of few-shot tables do not go with it."""
 _DETAILS = {
@@ -75,7 +64,7 @@ pre{padding:.7rem;overflow-x:auto}
 
 def results_page(results: Results) -> str:
     """All sections as one page in Markdown."""
-    lines = ["# Results", "", *_ORIGIN.splitlines(), "", *_WORDS.splitlines()]
+    lines = ["# Results", *written("origin"), *written("words")]
     return "\n".join(lines + page_lines(results)) + "\n"
 
 
@@ -120,11 +109,11 @@ def _write_dataset(name: str, source: Path, out: Path) -> list[Path]:
 def pages_of(root: Path, results: Results) -> dict[Path, str]:
     """The text of every page of a checkout, by its file."""
     listed = [f"- [{about}](results/{name}.md)" for name, about in _DETAILS.items()]
-    lines = ["# Results", "", *_PAGE_ORIGIN.splitlines(), *page_lines(results, FIRST)]
+    lines = ["# Results", *written("page-origin"), *page_lines(results, FIRST)]
     pages = {root / "docs" / "results.md": [*lines, "", "## Details", "", *listed]}
     for name, about in _DETAILS.items():
-        head = [f"# {about}", "", "Beside the page of [results](../results.md).", ""]
-        words = [] if name == _EXTRAPOLATION else _WORDS.splitlines()
+        head = [f"# {about}", "", "Beside the page of [results](../results.md)."]
+        words = [""] if name == _EXTRAPOLATION else written("words")
         pages[root / "docs" / "results" / f"{name}.md"] = [
             line.replace("](figures/", "](../figures/")
             for line in (*head, *words, *page_lines(results, name))
@@ -166,76 +155,26 @@ def write_pages(root: Path) -> list[Path]:
 
 
 def to_html(markdown: str, folder: Path) -> str:
-    """One page: styles inside, images of ``folder`` inside too.
-
-    Headings, paragraphs, lists, tables, fenced code, images, links, bold and code are understood.
-    """
-    lines = markdown.splitlines()
-    title = next((line[2:] for line in lines if line.startswith("# ")), "Results")
-    body: list[str] = []
-    start = 0
-    while start < len(lines):
-        line = lines[start]
-        end = start + 1
-        if line.startswith("```"):
-            while end < len(lines) and not lines[end].startswith("```"):
-                end += 1
-            body.append(f"<pre>{html.escape(chr(10).join(lines[start + 1 : end]))}</pre>")
-            end += 1
-        elif heading := re.match(r"(#+) (.*)", line):
-            level = len(heading[1])
-            body.append(f"<h{level}>{_inline(heading[2], folder)}</h{level}>")
-        elif line.startswith("|"):
-            while end < len(lines) and lines[end].startswith("|"):
-                end += 1
-            body.append(_table(lines[start:end], folder))
-        elif line.startswith("- "):
-            while end < len(lines) and re.match(r"- |  \S", lines[end]):
-                end += 1
-            items = re.split(r"\n- ", "\n".join(lines[start:end])[2:])
-            listed = "".join(f"<li>{_inline(item, folder)}</li>" for item in items)
-            body.append(f"<ul>{listed}</ul>")
-        elif line.strip():
-            while (
-                end < len(lines) and lines[end].strip() and not re.match(r"[|#]|- |```", lines[end])
-            ):
-                end += 1
-            body.append(f"<p>{_inline(chr(10).join(lines[start:end]), folder)}</p>")
-        start = end
-    content = "\n".join(body)
+    """One page: styles inside, images of ``folder`` inside too."""
+    title = next((line[2:] for line in markdown.splitlines() if line.startswith("# ")), "Results")
+    content = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    content = content.replace("<table>", '<div class="wide"><table>')
+    content = content.replace("</table>", "</table></div>")
+    content = re.sub(
+        r'<img src="([^"]*)" alt="([^"]*)" />', lambda image: _image(image, folder), content
+    )
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width">'
         f"<title>{html.escape(title)}</title><style>{_CSS}</style></head>\n"
-        f"<body>\n{content}\n</body></html>\n"
+        f"<body>\n{content}</body></html>\n"
     )
 
 
-def _table(lines: list[str], folder: Path) -> str:
-    rows = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines]
-    head = "".join(f"<th>{_inline(cell, folder)}</th>" for cell in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_inline(cell, folder)}</td>" for cell in row) + "</tr>"
-        for row in rows[2:]
-    )
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="wide">{table}</div>'
-
-
-def _inline(text: str, folder: Path) -> str:
-    text = html.escape(text, quote=False)
-    text = text.replace("\\*", "*")
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
-    text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", text)
-    text = re.sub(r"!\[([^\]]*)\]\(([^)]+)\)", lambda match: _image(match, folder), text)
-    return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", r'<a href="\2">\1</a>', text)
-
-
-def _image(match: re.Match[str], folder: Path) -> str:
-    path = folder / match[2]
-    alt = html.escape(match[1])
+def _image(image: re.Match[str], folder: Path) -> str:
+    path = folder / unquote(html.unescape(image[1]))
     if not path.is_file():
-        return f"<i>{alt}</i>"
+        return f"<i>{image[2]}</i>"
     kind = {".svg": "svg+xml"}.get(path.suffix, path.suffix[1:])
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<img alt="{alt}" src="data:image/{kind};base64,{data}">'
+    return f'<img alt="{image[2]}" src="data:image/{kind};base64,{data}">'

@@ -25,6 +25,7 @@ from metatkgr.files import read_json
 __all__ = [
     "EVIDENCE",
     "METATKGR",
+    "WALKS",
     "Results",
     "best_baselines",
     "collected",
@@ -36,7 +37,7 @@ __all__ = [
     "values_of",
 ]
 
-METATKGR, EVIDENCE = Row("metatkgr"), Row("evidence")
+METATKGR, WALKS, EVIDENCE = Row("metatkgr"), Row("metatkgr", "walks"), Row("evidence")
 
 
 class Results:
@@ -45,7 +46,7 @@ class Results:
     Args:
         records: of the runs, in any order; a seed counts once.
         statistics: of datasets, as ``metatkgr data stats --json`` writes them.
-        folder: ``results/`` of the repository, with what else is told on its pages.
+        folder: ``results/`` of the repository, with what else stands on its pages.
     """
 
     def __init__(
@@ -207,7 +208,9 @@ class Results:
                 lambda drawn: [
                     (full, row)
                     for row in drawn.rows
-                    if full in drawn.mrr and row.model == full.model and row.variant
+                    if full in drawn.mrr
+                    and (row.model, row.preset) == (full.model, full.preset)
+                    and row.variant
                 ],
             )
         return self._ablated[full]
@@ -257,7 +260,7 @@ def _with_counts(record: Any, counts: dict[str, Any]) -> Any:
     try:
         cell, result, packed = record["cell"], record["result"], record["result"]["per_entity"]
     except (KeyError, TypeError):
-        return record  # it has none, or is no record: that is told where it is read
+        return record  # it has none, or is no record: that is said where it is read
     if not isinstance(packed, dict) or not packed or "queries" in packed:
         return record
     known = counts.get(tasks_of(Cell.from_json(cell)))

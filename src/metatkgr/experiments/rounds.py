@@ -30,7 +30,7 @@ from metatkgr.experiments.records import Record
 from metatkgr.experiments.suite import DATASETS, settings_of
 from metatkgr.files import read_json, write_json
 from metatkgr.models import Model
-from metatkgr.training.tuned import create_for
+from metatkgr.training.opening import create_for
 
 __all__ = [
     "STANDING",
@@ -49,8 +49,9 @@ STANDING = Path(__file__).with_name("standing_round.json")
 """The round that comes with the package."""
 LOOKS = "looks.jsonl"
 _AS_BEFORE: dict[str, Any] = {
-    "meta_train_known": False, "mirrored_share": 0.0, "near": "calendar", "newcomers": "rows",
-    "novel_weight": 3.0, "rounds": 2, "start": "none", "translation_steps": 0,
+    "hops": 0, "meta_train_known": False, "mirrored_share": 0.0, "near": "calendar",
+    "newcomers": "rows", "novel_weight": 3.0, "pool": 64, "rounds": 2, "start": "none",
+    "translation_steps": 0, "walkers": 64,
 }  # fmt: skip
 """Settings that came or went, and the value with which a model is what it is without them. One that
 is not named here makes a row stale when it comes."""

@@ -133,7 +133,7 @@ def run_grid(
         cluster: address of a Ray cluster, as in ``cluster.connected``; None: this machine.
         device: where to compute.
         limits: when to stop.
-        say: is told what was done.
+        say: gets what was done as text.
     """
     out, cells = out.absolute(), list(cells)
     refuse_unregistered(out, [cell for cell in cells if not record_path(out, cell).exists()])

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from metatkgr.errors import UnknownNameError
 from metatkgr.experiments.cells import (
-    ABLATIONS,
     BASELINES,
     EVIDENCE_PARTS,
     RULES,
     VARIANTS,
+    WALK_PARTS,
     Cell,
 )
 from metatkgr.models import available
@@ -61,7 +61,7 @@ class Choice:
         """The seeds to run a model with; a rule has no randomness."""
         if not _is_learned(model):
             return range(1)
-        many = model in ABLATIONS or model in self.best
+        many = model in ("metatkgr", "evidence") or model in self.best
         return range(self.seeds or (_MANY_SEEDS if many else _FEW_SEEDS))
 
     def wants(self, model: str) -> bool:
@@ -182,24 +182,30 @@ def _visibility(choice: Choice) -> list[Cell]:
 
 
 def _ablations(
-    model: str, changes: Iterable[tuple[str, str]], shots: Sequence[int] = (3,)
+    model: str,
+    parts: Iterable[tuple[tuple[str, str], ...]],
+    shots: Sequence[int] = (3,),
+    preset: str = "default",
 ) -> Callable[[Choice], list[Cell]]:
-    """A model in full, and with each of some settings changed; fewer seeds of the latter."""
+    """A model in full, and with the settings of each part changed; fewer seeds of the latter."""
 
     def cells(choice: Choice) -> list[Cell]:
         if model not in _models(choice):
             return []
+        if preset != "default":
+            choice = replace(choice, presets=(preset,))
         base = grid(choice, [model], shots, paper=False)
         changed = []
-        for key, value in changes:
-            settings = tuple(sorted({**dict(choice.settings), key: value}.items()))
+        for part in parts:
+            settings = tuple(sorted((dict(choice.settings) | dict(part)).items()))
             changed += [replace(cell, settings=settings) for cell in base if cell.seed < _FEW_SEEDS]
         return base + changed
 
     return cells
 
 
-_VARIANTS = [("variant", variant) for variant in VARIANTS]
+_VARIANTS = [(("variant", variant),) for variant in VARIANTS]
+_PARTS = [(part,) for part in EVIDENCE_PARTS]
 
 
 def _only(
@@ -222,7 +228,10 @@ EXPERIMENTS: dict[str, Callable[[Choice], list[Cell]]] = {
     "2-shot": _shots(2),
     "detailed": _shots(1, 2, 3),
     "ablations": _ablations("metatkgr", _VARIANTS, _SHOTS_ORDER),
-    "evidence-ablations": _ablations("evidence", EVIDENCE_PARTS, _SHOTS_ORDER),
+    "evidence-ablations": _ablations(
+        "evidence", [(part,) for part in EVIDENCE_PARTS], _SHOTS_ORDER
+    ),
+    "walk-ablations": _ablations("metatkgr", WALK_PARTS, _SHOTS_ORDER, "walks"),
     "cross-shot": _cross_shot,
     "visibility": _visibility,
     "over-time": _only(("YAGO", "ICEWS18"), (3,)),

@@ -52,7 +52,7 @@ _TYPED = math.log(0.05)
 """Where fewer of a slot's latest facts had someone who never filled it, it has a type."""
 _ALIKE = 1e-9
 """A relative difference that is one of rounding."""
-_FORMAT = 5
+_FORMAT = 6
 _HEAVIEST = 1e3
 """Weights beyond this are none that was fitted."""
 
@@ -185,9 +185,9 @@ class Calibration:
                 raise ValueError("weights of another size")
             if not all(abs(float(weight)) <= _HEAVIEST for row in weights for weight in row):
                 raise ValueError("a weight that is none")
-        numbers = (*self.hazard.weights, *self.hazard.correction)
-        if [len(row) for row in vars(self.hazard).values()] != [
-            len(row) for row in vars(Hazard()).values()
+        numbers = (*self.hazard.weights, *self.hazard.correction, self.hazard.period)
+        if [len(row) for row in (self.hazard.weights, self.hazard.correction)] != [
+            len(row) for row in (Hazard.weights, Hazard.correction)
         ] or not all(abs(number) <= _HEAVIEST for number in numbers):
             raise ValueError("a hazard that is none")
         if not 0 < float(self.scale) < math.inf:
@@ -225,7 +225,10 @@ class Calibration:
                 raise ValueError("another version's")
             for name in ("traits", "whole", "reliability", "ranks"):
                 content[name] = tuple(tuple(map(float, row)) for row in content[name])
-            hazard = {name: tuple(map(float, row)) for name, row in content["hazard"].items()}
+            hazard = content["hazard"]
+            for name in ("weights", "correction"):
+                hazard[name] = tuple(map(float, hazard[name]))
+            hazard["period"] = int(hazard["period"])
             loaded = cls(**{**content, "hazard": Hazard(**hazard)})
             loaded._check()
             return loaded

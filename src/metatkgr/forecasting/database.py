@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,8 @@ class Database:
                 raise StoreError(f"{beside} is not an ordinary file: name another store")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # for nobody else; what SQLite puts beside it is alike
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as error:
             raise StoreError(f"cannot make a store at {self.name}: {error}") from None
 

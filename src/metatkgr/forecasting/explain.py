@@ -27,6 +27,8 @@ __all__ = [
 
 _NAMED = 3
 """So many others are named one by one."""
+_SAYS_WEIGHT = ("fact", "vectors")
+"""Reasons whose sentences tell their weight, or have none."""
 _DESCRIBED = {"use_attribute_docstrings": True}
 """For the service: OpenAPI describes the fields below by the texts under them."""
 
@@ -136,6 +138,9 @@ class Forecasts:
     where it is not told apart."""
     comes: float | None = 1.0
     """Probability that such a fact comes within the time; 1 where that is given."""
+    when: tuple[tuple[str, float], ...] = ()
+    """Dates within the time, and the probability that such a fact has come by then; none, where no
+    time or no relation is asked for."""
     calibration: dict[str, Any] = field(default_factory=dict)
     """How far the probabilities can be trusted: error and size of the sample."""
 
@@ -166,6 +171,7 @@ class Forecasts:
             "other": self.other,
             "someone_new": self.someone_new,
             "comes": self.comes,
+            "when": [list(row) for row in self.when],
             "explanation": explanation,
             "calibration": self.calibration,
         }
@@ -213,17 +219,24 @@ class Forecasts:
         table.add_column("probability", justify="right")
         explained = any(forecast.reasons for forecast in self.forecasts)
         if explained:
-            table.add_column("because", overflow="fold")
+            table.add_column("because (lost without it)", overflow="fold")
         for f in self.forecasts:
             row = [str(f.rank), self._what(f) if every else f.label]
             row.append(f"{f.probability:.1%}")
             if explained:
-                row.append("\n".join(reason.text for reason in f.reasons))
+                row.append("\n".join(_because(f)))
             # Text, not markup: names may hold brackets.
             table.add_row(*map(Text, row))
         for what, chance in self._rest():
             table.add_row("", what, f"{chance:.1%}")
+        if self.when:
+            table.caption, table.caption_justify = self._by(), "left"
         return table
+
+    def _by(self) -> str:
+        """The distribution of its time."""
+        by = [f"{date}: {chance:.1%}" for date, chance in self.when]
+        return f"such a fact comes by {', by '.join(by)}"
 
     def _rest(self) -> list[tuple[str, float]]:
         """What the forecasts leave."""
@@ -245,9 +258,20 @@ class Forecasts:
         lines = [self.title()]
         for f in self.forecasts:
             lines.append(f"{f.rank:3}. {self._what(f)}, {f.at}: {f.probability:.1%}")
-            lines += [f"       {reason.text}" for reason in f.reasons]
+            lines += [f"       {why}" for why in _because(f)]
         lines += [f"     {what}: {chance:.1%}" for what, chance in self._rest()]
+        if self.when:
+            lines.append(f"     {self._by()}")
         return "\n".join(lines)
+
+
+def _because(forecast: Forecast) -> list[str]:
+    """Reasons with their weights; those without any only where none has one."""
+    weighty = [reason for reason in forecast.reasons if reason.weight] or forecast.reasons
+    return [
+        reason.text if reason.kind in _SAYS_WEIGHT else f"{abs(reason.weight):.0%} {reason.text}"
+        for reason in weighty
+    ]
 
 
 class Verbaliser:

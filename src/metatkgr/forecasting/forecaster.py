@@ -27,7 +27,7 @@ from metatkgr.forecasting.live import Engine, Snapshot
 from metatkgr.forecasting.names import checked_name
 from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
 from metatkgr.forecasting.schema import Schema
-from metatkgr.models.base import Explanation, Model
+from metatkgr.models.base import Explains, Explanation, Model
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.recent import Recent
 from metatkgr.training.opening import OpenModel, open_model
@@ -35,7 +35,7 @@ from metatkgr.training.opening import OpenModel, open_model
 __all__ = ["Forecaster", "Question"]
 
 _REASONED_AT_ONCE = 64
-"""Candidates whose reasons are made in one go, while the model is nobody else's."""
+"""Candidates whose reasons are made in one go: who has gone is noticed between."""
 
 _DATES = 3
 """Dates of the past for which a forecaster is kept."""
@@ -82,7 +82,13 @@ class Forecaster(KnownFacts):
         self.model = model
         self.shots = Shots.parse(shots).high
         self._lock = threading.RLock()  # of the model, which is held for long
-        self._engine = Engine(model, self._graph.snapshot().visible, self.shots)
+        self._engine = self._reasoner = Engine(model, self._graph.snapshot().visible, self.shots)
+        self._reasoning = self._lock
+        if model.live and isinstance(model, Explains):
+            # Reasons take long: they have the model once more, so that forecasts wait for none.
+            visible = self._graph.snapshot().visible
+            self._reasoner = Engine(_beside(model), visible, self.shots)
+            self._reasoning = threading.RLock()
         self._calibration, self._kept = calibration, kept
         self._learned = isinstance(model, TrainableModel) if learned is None else learned
         self._another = another or partial(_another, model)
@@ -156,6 +162,8 @@ class Forecaster(KnownFacts):
         """Leave out what a schema, or a file that holds one, rules out; returns self."""
         if not isinstance(schema, Schema):
             schema = Schema.load(schema, self._trained_on)
+        with self._reasoning:
+            self._reasoner.schema = schema
         with self._lock:
             self._engine.schema = schema
             self._past = Recent(self._as_of, _DATES)
@@ -185,7 +193,7 @@ class Forecaster(KnownFacts):
             self._another(), facts, shots=self.shots, calibration=self.calibration, **how
         )
         made._engine.last_old_step = self._engine.last_old_step
-        made._engine.schema = self._engine.schema
+        made._engine.schema = made._reasoner.schema = self._engine.schema
         return made
 
     def _as_of(self, when: tuple[int, int]) -> Forecaster:
@@ -200,7 +208,7 @@ class Forecaster(KnownFacts):
             return self.anew(as_of(self.facts, step, names=False))
         how: dict[str, Any] = {"another": self._another, "learned": False}
         made = Forecaster(self._another(), as_of(self.facts, step), shots=self.shots, **how)
-        made._engine.schema = self._engine.schema
+        made._engine.schema = made._reasoner.schema = self._engine.schema
         return made
 
     # Queries
@@ -270,25 +278,29 @@ class Forecaster(KnownFacts):
         """Answers to questions that suppose the same."""
         results: dict[int, Forecasts | MetaTKGRError] = {}
         asked: dict[int, Asked] = {}
-        with self._lock:
+        engine, lock = self._engine, self._lock
+        if any(question.explain for question in questions):  # by the model that has scored
+            engine, lock = self._reasoner, self._reasoning
+        with lock:
             snapshot = self.supposing(what_if) if what_if else self.snapshot()
             for number, question in enumerate(questions):
                 try:
                     asked[number] = question.understood(snapshot, self._trained_on)
-                    self._engine.check(asked[number].entity)
+                    engine.check(asked[number].entity)
                 except MetaTKGRError as error:
                     asked.pop(number, None)
                     results[number] = error
             if not asked:
                 return [results[number] for number in range(len(questions))]
             calibration = self.calibration  # first: a fit shows the model its own tasks
-            self._engine.show(snapshot, [one.entity for one in asked.values()])
+            engine.show(snapshot, [one.entity for one in asked.values()])
+            self._keep_up(snapshot)
 
             def ask(queries: Queries) -> Chances:
-                return self._engine.score(snapshot, queries, calibration)
+                return engine.score(snapshot, queries, calibration)
 
             askings = [
-                one.answers(snapshot, self.shots, calibration.hazard, self._engine.schema)
+                one.answers(snapshot, self.shots, calibration.hazard, engine.schema)
                 for one in asked.values()
             ]
             found = dict(zip(asked, answered(askings, ask), strict=True))
@@ -308,7 +320,13 @@ class Forecaster(KnownFacts):
             query = self._query(words, questions[number], one)
             rest = found[number]
             results[number] = Forecasts(
-                query, tuple(forecasts), rest.other, rest.new, rest.comes, calibration.about()
+                query,
+                tuple(forecasts),
+                rest.other,
+                rest.new,
+                rest.comes,
+                tuple((words.date(step), chance) for step, chance in rest.when),
+                calibration.about(),
             )
         return [results[number] for number in range(len(questions))]
 
@@ -338,11 +356,11 @@ class Forecaster(KnownFacts):
             answer: name of the candidate.
         """
         question = Question(entity, relation, at, side)
-        with self._lock:
+        with self._reasoning:
             snapshot = self.snapshot()
             asked = question.understood(snapshot, self._trained_on)
             other = snapshot.entities.id(checked_name(answer, "entity"), "entity")
-            self._engine.check(asked.entity)
+            self._reasoner.check(asked.entity)
         assert asked.relation is not None
         candidate = Candidate(other, asked.relation, asked.step, 0.0, 0.0)
         explained = [(asked.entity, candidate)]
@@ -351,10 +369,20 @@ class Forecaster(KnownFacts):
 
     # Inside
 
+    def _keep_up(self, snapshot: Snapshot) -> None:
+        """Have nobody hold the index of facts that have been indexed anew since."""
+        if self._reasoner.base is snapshot.visible.base:
+            return
+        if self._reasoning.acquire(blocking=False):  # else it will be shown others soon
+            try:
+                self._reasoner.show(snapshot, [0])
+            finally:
+                self._reasoning.release()
+
     def _explanations(
         self, snapshot: Snapshot, candidates: list[tuple[int, Candidate]]
     ) -> list[list[Explanation]]:
-        """Of candidates of query entities; a few at a time, so that others are answered between."""
+        """Of candidates of query entities, a few at a time."""
         found: list[list[Explanation]] = []
         for begin in range(0, len(candidates), _REASONED_AT_ONCE):
             check()
@@ -362,9 +390,9 @@ class Forecaster(KnownFacts):
             columns = [(who, c.relation, c.step, c.entity) for who, c in some]
             entity, relation, time, answer = np.ascontiguousarray(np.array(columns, np.int64).T)
             queries = Queries(entity, relation, time)
-            with self._lock:
-                self._engine.show(snapshot, entity.tolist())
-                found += self._engine.reasons(queries, torch.from_numpy(answer))
+            with self._reasoning:
+                self._reasoner.show(snapshot, entity.tolist())
+                found += self._reasoner.reasons(queries, torch.from_numpy(answer))
         return found
 
     def _forecast(
@@ -392,6 +420,14 @@ def _in_words(
         tuple(words.reason(who, c.relation, c.entity, explanation) for explanation in some)
         for (who, c), some in zip(candidates, why, strict=True)
     ]
+
+
+def _beside(model: Model[Any]) -> Model[Any]:
+    """The same model for another thread: what it looks up and its numbers are there once."""
+    if not isinstance(model, TrainableModel):
+        return _another(model)
+    kept = [getattr(model, "index_", None), *model.parameters(), *model.buffers()]
+    return deepcopy(model, {id(one): one for one in kept})
 
 
 def _another(model: Model[Any]) -> Model[Any]:

@@ -5,8 +5,9 @@ with
 
 .. math:: 1 - \exp(-n \exp(w \cdot x_s))
 
-where x tells how old the entity is, how often and when last it was in such a fact and in any, and
-how often those in such facts are in one again. Time is cut into spans of 1, 1, 2, 4, 8, … steps, in
+where x tells how old the entity is, how often and when last it was in such a fact and in any, how
+often those in such facts are in one again, and what time of the week (or of another period that
+shows in the numbers of facts) the span is. Time is cut into spans of 1, 1, 2, 4, 8, … steps, in
 each of which the rate is the same. The weights w are fitted to what became of entities, young ones
 and old ones, that are drawn from the visible facts; no name is learned, so they hold for newcomers.
 What such fits to earlier facts say of later ones is then corrected, as a curve in log-odds and
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -53,8 +56,9 @@ FEATURES = (
     "due",
     "never, cohort rate",
     "again",
+    "season",
 )
-PRIOR = (0.23, -0.11, 0.4, -3.84, 0.33, -0.04, -0.43, 0.06, 0.17, 0.06, -0.63, -0.52, 0.53)
+PRIOR = (0.23, -0.11, 0.4, -3.84, 0.33, -0.04, -0.43, 0.06, 0.17, 0.06, -0.63, -0.52, 0.53, 0.0)
 """w as learned over a dozen graphs (``python -m studies.probabilities --prior``): what a fit begins
 with and is held to, and where nothing can be fitted, all there is."""
 _EDGES = torch.tensor([0, *(1 << n for n in range(11))])
@@ -67,6 +71,11 @@ _WINDOW = 0.1
 """Part of the time before a moment that tells how often a cohort is in facts of a relation."""
 _OTHER = 0.25
 """Share of draws that ask about any relation, not one of the entity's own."""
+_PERIODS, _SHRUNK = 4, 4.0
+"""Periods that tell a season, and facts that stand for none."""
+_LONGEST, _OFTEN, _ALIKE, _SHARP = 64, 8, 0.5, 0.3
+"""A period has at most so many steps and has passed so often; and how much more alike numbers of
+facts are after it than a little before or later."""
 _RIDGE, _SETTLED = 1.0, 1e-9
 _LEAST, _STEEPEST, _FEWEST = 1e-6, 40.0, 20
 _EARLY = (0.6, 0.7, 0.8, 0.9)
@@ -80,7 +89,45 @@ _FITTED = 0.75
 """Share of the facts that the fit of the report sees."""
 
 
-def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor) -> Tensor:
+def _season(index: TemporalIndex, relation: Tensor, time: Tensor, period: int) -> Tensor:
+    """(N, S) how much busier a relation was in these spans some periods before than all in all."""
+    low, high = (time.unsqueeze(1) + edge for edge in (_EDGES[:-1], _EDGES[1:]))
+    before = partial(index.slots.facts_before, relation.unsqueeze(1).expand_as(low).flatten())
+
+    def count(begin: Tensor, end: Tensor) -> Tensor:
+        ends = (before(edge.clamp(min=0).flatten()).view_as(low) for edge in (end, begin))
+        return next(ends) - next(ends)
+
+    nearest = -(-_EDGES[1:] // period)
+    seen, all_steps = torch.zeros_like(low, dtype=torch.float64), torch.zeros_like(low)
+    for number in range(_PERIODS):
+        shift = (nearest + number) * period
+        known = low >= shift
+        seen += count(low - shift, high - shift) * known
+        all_steps += (high - low) * known
+    begin = (low - shift).clamp(min=0)
+    now = time.unsqueeze(1).expand_as(low)
+    usual = count(begin, now) / (now - begin).clamp(min=1) * all_steps
+    return ((seen + _SHRUNK) / (usual + _SHRUNK)).log()
+
+
+def _period(time: npt.NDArray[Any], end: int) -> int:
+    """After how many steps facts are as frequent again, by how frequent they are; 0: never."""
+    count = np.log(np.bincount(time, minlength=end)[:end] + 0.5)
+    alike = np.zeros(min(_LONGEST, end // _OFTEN) + 2)
+    for period in range(2, len(alike)):
+        odd = count[period - 1 :] - np.convolve(count, np.ones(period) / period, "valid")
+        if min(odd[period:].std(), odd[:-period].std()) > 0:
+            alike[period] = np.corrcoef(odd[period:], odd[:-period])[0, 1]
+    # What only comes and goes slowly is alike after a little more or less, too.
+    sharp = alike[1:-1] - (alike[:-2] + alike[2:]) / 2
+    found = np.flatnonzero((alike[1:-1] > _ALIKE) & (sharp > _SHARP))
+    return int(found[0]) + 1 if len(found) else 0
+
+
+def _features(
+    index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor, period: int = 0
+) -> Tensor:
     """(N, S, F) of each span ahead.
 
     Args:
@@ -88,6 +135,7 @@ def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tens
         entity: (N,).
         relation: (N,) directed, as seen from the entity.
         time: (N,) the first step that is asked about; only facts before it count.
+        period: steps after which facts are as frequent again; 0: there is none.
     """
     slots, mirror = index.slots, inverse(relation, index.relations)
     usage = slots.usage(entity, mirror, time, DECAYS[-1:])
@@ -130,6 +178,7 @@ def _features(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tens
         due.clamp(min=0),
         same(never * cohort),
         same((1 - never) * again),
+        _season(index, relation, time, period) if period else torch.zeros_like(ahead),
     ]
     return torch.stack(columns, 2)
 
@@ -140,9 +189,10 @@ class Hazard:
 
     weights: tuple[float, ...] = PRIOR
     """(F,) w."""
-    correction: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 0.0)
-    """Of log-odds: what is added always, times them, times log-time, times both, and times their
-    square."""
+    correction: tuple[float, ...] = (0.0, 1.0, *(0.0,) * 7)
+    """Of log-odds and log-time: a polynomial, see :func:`_log_odds`."""
+    period: int = 0
+    """After how many steps facts are as frequent again; 0: never."""
 
     def within(
         self, index: TemporalIndex, queries: tuple[Tensor, Tensor, Tensor], steps: Sequence[int]
@@ -156,7 +206,9 @@ class Hazard:
         """
         every = sorted({*_EDGES[1:].tolist(), *steps})
         ahead = torch.tensor(every)
-        rate = _features(index, *queries) @ torch.tensor(self.weights, dtype=torch.float64)
+        rate = _features(index, *queries, self.period) @ torch.tensor(
+            self.weights, dtype=torch.float64
+        )
         rate = rate.clamp(-_STEEPEST, _STEEPEST).exp()
         low, high = _EDGES[:-1], _EDGES[1:].clone()
         high[-1] = int(ahead[-1]) + 1
@@ -168,10 +220,13 @@ class Hazard:
 
 
 def _log_odds(chance: Tensor, steps: Tensor) -> Tensor:
-    """(N, H, 5) what a correction is made of."""
+    """(N, H, 9) what a correction is made of."""
     odds = torch.logit(chance.clamp(_LEAST, 1 - _LEAST))
     time = steps.double().log().expand_as(odds)
-    return torch.stack([torch.ones_like(odds), odds, time, odds * time, odds.square() / 4], 2)
+    part = odds / 4
+    terms = [torch.ones_like(odds), odds, time, odds * time, part * odds]
+    terms += [time * time / 4, part * time * time, part * odds * time, part * part * odds]
+    return torch.stack(terms, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,39 +320,45 @@ def fit_hazard(visible: VisibleFacts, *, until: int | None = None, seed: int = 0
     if len(every.entity) < _FEWEST:
         return Hazard()
     steps, parts = _EDGES[1:], []
+    period = _period(facts.time[:many], end)
     for number, share in enumerate(_EARLY, 1):
         cut = int(facts.time[int(share * many)])
         later = _Lives.draw(index, visible, cut, end, seed + number)
         row, span = torch.nonzero(later.come[:, 1:] >= 0, as_tuple=True)
         if len(later.entity) < _FEWEST or not len(row):
             continue
-        first = Hazard(_fit_lives(index, _Lives.draw(index, visible, 0, cut, seed)))
+        lives = _Lives.draw(index, visible, 0, cut, seed)
+        first = Hazard(_fit_lives(index, lives, period), period=period)
         stated = first.within(index, later.columns, steps.tolist())
         # An entity is as good as one query, however many spans of it are known.
         weight = 1 / torch.bincount(row, minlength=len(later.entity)).double()[row]
         rows = _log_odds(stated, steps)[row, span]
         parts.append((rows, weight / len(_EARLY), later.come[row, span + 1] > 0))
-    weights = _fit_lives(index, every)
+    weights = _fit_lives(index, every, period)
     if not parts:
-        return Hazard(weights)
+        return Hazard(weights, period=period)
     rows, weight, came = (torch.cat(column) for column in zip(*parts, strict=True))
     pairs = torch.stack([rows, torch.zeros_like(rows)], 1).flatten(0, 1)
     right = torch.stack([came * weight, ~came * weight], 1).flatten()
     group = torch.arange(len(rows)).repeat_interleave(2)
     start = torch.tensor(Hazard().correction, dtype=torch.float64)
     line = conditional_logit(pairs, torch.zeros(len(pairs)).double(), group, right, start)
-    return Hazard(weights, tuple(line.tolist()))
+    return Hazard(weights, tuple(line.tolist()), period)
 
 
-def _fit_lives(index: TemporalIndex, lives: _Lives) -> tuple[float, ...]:
+def _fit_lives(index: TemporalIndex, lives: _Lives, period: int) -> tuple[float, ...]:
     if len(lives.entity) < _FEWEST:
         return PRIOR
-    return tuple(fit_spans(*_spans(index, lives)).tolist())
+    return tuple(fit_spans(*_spans(index, lives, period)).tolist())
 
 
-def _spans(index: TemporalIndex, lives: _Lives) -> tuple[Tensor, Tensor, Tensor]:
+def _spans(index: TemporalIndex, lives: _Lives, period: int) -> tuple[Tensor, Tensor, Tensor]:
     """Features, steps and outcome of spans whose end is known and before which nothing came."""
-    features, come, size = _features(index, *lives.columns), lives.come, _EDGES.diff().double()
+    features, come, size = (
+        _features(index, *lives.columns, period),
+        lives.come,
+        _EDGES.diff().double(),
+    )
     row, span = torch.nonzero((come[:, 1:] >= 0) & (come[:, :-1] == 0), as_tuple=True)
     return features[row, span], size[span], (come[row, span + 1] > 0).double()
 
@@ -305,7 +366,7 @@ def _spans(index: TemporalIndex, lives: _Lives) -> tuple[Tensor, Tensor, Tensor]
 def spans_of(visible: VisibleFacts, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """What a fit to a whole graph looks at, for :func:`fit_spans`."""
     index, end = TemporalIndex.of(visible), int(visible.base.time[-1])
-    return _spans(index, _Lives.draw(index, visible, 0, end, seed))
+    return _spans(index, _Lives.draw(index, visible, 0, end, seed), 0)
 
 
 def fit_spans(rows: Tensor, size: Tensor, event: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ class KnownFacts:
             raise FarDateError(
                 f"{calendar.label(step)} is {step - last:,} steps after the last fact "
                 f"({calendar.label(last)}), and every forecast would be for later still; if it is "
-                "right, say so with allow_far"
+                "right, confirm it (allow_far)"
             )
 
     def retract(self, facts: Any) -> Retracted:

@@ -149,6 +149,8 @@ class Engine:
         """Of what a trained model has learned from."""
         self.schema: Schema | None = None
         """What it rules out is no answer."""
+        self.base = visible.base
+        """Of the snapshot that was shown last, whose index is held."""
         self._shown = -1
         self._adapted: frozenset[int] = frozenset()
         """The entities whose first facts the model and the history know."""
@@ -190,7 +192,7 @@ class Engine:
                 model.adapt(supports)
             self._history = History(snapshot.index, supports)
             self._adapted = frozenset(entities)
-        self._shown = snapshot.version
+        self._shown, self.base = snapshot.version, snapshot.visible.base
 
     def _extend(self, snapshot: Snapshot) -> None:
         """Rows for entities that came after training, where the model has a row for each."""

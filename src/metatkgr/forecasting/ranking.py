@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -135,11 +136,13 @@ class Asked:
         self, snapshot: Snapshot, shots: int, hazard: Hazard, schema: Schema | None = None
     ) -> Asking:
         """Ask for the best candidates."""
+        steps, comes = self._comes(snapshot, hazard)
         if self.relation is not None:
-            comes = None if self.within is None else self._comes(snapshot, hazard)[self.relation]
-            return _best_candidates(snapshot, self, self.relation, comes)
+            chance = zip(steps, comes[self.relation].tolist(), strict=True)
+            when = tuple((self.step + n - 1, p) for n, p in chance)
+            return _best_candidates(snapshot, self, self.relation, when)
         if self.within is not None:
-            share = self._comes(snapshot, hazard)
+            share = comes[:, -1]
         else:
             share = next_relations(snapshot, self.entity, self.step, shots)
         if schema is not None:
@@ -155,12 +158,18 @@ class Asked:
         who, when = np.full_like(directed, self.entity), np.full_like(directed, self.step)
         return Queries(who, directed, when)
 
-    def _comes(self, snapshot: Snapshot, hazard: Hazard) -> npt.NDArray[np.float64]:
-        """(2R,) that a fact of each directed relation comes within the steps."""
+    def _comes(
+        self, snapshot: Snapshot, hazard: Hazard
+    ) -> tuple[list[int], npt.NDArray[np.float64]]:
+        """H times, longer and longer, up to the one that is asked for; and (2R, H), that a fact of
+        each directed relation comes within them."""
         index = snapshot.index
         relation = torch.arange(index.relations)
+        if self.within is None:
+            return [], np.empty((index.relations, 0))
+        steps = [*takewhile(self.within.__gt__, (1 << n for n in count())), self.within]
         who, when = torch.full_like(relation, self.entity), torch.full_like(relation, self.step)
-        return hazard.within(index, (who, relation, when), [self.within or 1])[:, 0].numpy()
+        return steps, hazard.within(index, (who, relation, when), steps).numpy()
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,8 @@ class Answers:
     """Probability of someone whom nobody has heard of, where one relation is asked for."""
     comes: float | None = 1.0
     """Probability that there is a fact at all; None: of several relations, which may all come."""
+    when: tuple[tuple[int, float], ...] = ()
+    """Steps within the time asked for, and the probability that such a fact has come by each."""
 
     @property
     def other(self) -> float | None:
@@ -221,13 +232,13 @@ def answered(askings: Sequence[Asking], ask: Callable[[Queries], Chances]) -> li
 
 
 def _best_candidates(
-    snapshot: Snapshot, asked: Asked, relation: int, comes: float | None
+    snapshot: Snapshot, asked: Asked, relation: int, when: tuple[tuple[int, float], ...]
 ) -> Asking:
     """The ``top`` likeliest answers to one query, times how likely there is one."""
     found = yield asked.queries([relation])
-    times = 1.0 if comes is None else float(comes)
+    times = when[-1][1] if when else 1.0
     best = _top(snapshot, asked, relation, found, 0, times)
-    return Answers(best, float(found.new[0]) * times, times)
+    return Answers(best, float(found.new[0]) * times, times, when)
 
 
 def next_relations(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports
+from metatkgr.deadlines import check
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.graph.ragged import expand_ranges, some_rows
@@ -126,6 +127,7 @@ class History:
         """
         if not start.entity.numel():
             return start
+        check()
         pairs = self.index.pairs
         along, now = some_rows(start.query, relation, time)
         ranges = pairs.of_slot(start.entity, along)

@@ -27,7 +27,7 @@ from metatkgr.graph.co_occurrence import CoOccurrence
 from metatkgr.graph.layer import LinkLayer, TimeOrder, base_layers, some_facts
 from metatkgr.graph.neighbours import Neighbours
 from metatkgr.graph.pairs import Pairs
-from metatkgr.graph.ragged import expand_ranges, some_rows
+from metatkgr.graph.ragged import expand_ranges, in_order_of, some_rows
 from metatkgr.graph.slots import Slots
 
 __all__ = ["EntityFacts", "TemporalIndex"]
@@ -59,8 +59,7 @@ class EntityFacts:
 
     def in_order(self) -> EntityFacts:
         """By row and time; at one time those of a later layer are more recent."""
-        order = torch.argsort(self.time, stable=True)
-        return self.kept(order[torch.argsort(self.row[order], stable=True)])
+        return self.kept(in_order_of(self.row, self.time))
 
     @classmethod
     def cat(cls, parts: list[EntityFacts]) -> EntityFacts:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import pack, stored_columns
 from metatkgr.data.visibility import Directed, Supports, VisibleFacts
 from metatkgr.graph.co_occurrence import CoOccurrence

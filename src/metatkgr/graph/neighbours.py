@@ -13,10 +13,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import narrow, neighbour_rows, neighbours, stored_columns
 from metatkgr.graph.pairs import PairTimes, last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, some_rows
 
 __all__ = ["NeighbourOrder", "Neighbours"]
 
@@ -203,10 +203,7 @@ class Neighbours:
             return torch.zeros_like(entity[:0]), torch.zeros_like(entity[:0])
         row, target, first = (torch.cat(column) for column in zip(*parts, strict=True))
         if len(parts) > 1:
-            # The last sort decides; the others between equal ones, as in one order of all.
-            rank = torch.argsort(target, stable=True)
-            for column in (first, row):
-                rank = rank[torch.argsort(column[rank], stable=True)]
+            rank = in_order_of(row, first, target)
             row, target = row[rank], target[rank]
         if most is not None and len(self._began) > 1:
             row, target = last_of_each(most, row, target)

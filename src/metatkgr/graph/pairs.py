@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import (
     by_beginning,
     distinct_links,
@@ -21,7 +21,13 @@ from metatkgr.data.orders import (
     renumbered,
     stored_columns,
 )
-from metatkgr.graph.ragged import bisect_ranges, blocks_by_size, expand_ranges, some_rows
+from metatkgr.graph.ragged import (
+    bisect_ranges,
+    blocks_by_size,
+    expand_ranges,
+    in_order_of,
+    some_rows,
+)
 
 __all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
 
@@ -372,9 +378,7 @@ class Pairs:
             return slot[:0], slot[:0], count
         row, step = (torch.cat(column) for column in zip(*parts, strict=True))
         if len(parts) > 1:
-            order = torch.argsort(step, descending=True, stable=True)
-            order = order[torch.argsort(row[order], stable=True)]
-            row, step = some_rows(order, row, step)
+            row, step = some_rows(in_order_of(row, -step), row, step)
             position = torch.arange(row.numel(), device=row.device)
             row, step = some_rows(position - torch.searchsorted(row, row) < most, row, step)
         return row, step, count
@@ -445,10 +449,7 @@ class Pairs:
         if len(parts) > 1:
             columns = [torch.cat(column) for column in zip(*parts, strict=True)]
             row, slot, target, first, last = columns
-            # The last sort decides; the others between equal ones, as in one list of all.
-            order = torch.argsort(target, stable=True)
-            for column in (slot, first, row):
-                order = order[torch.argsort(column[order], stable=True)]
+            order = in_order_of(row, first, slot, target)
             row, slot, target, first, last = last_of_each(most, *some_rows(order, *columns))
         return LatestLinks(row, slot % self.relations, target, first, last)
 

@@ -20,6 +20,7 @@ __all__ = [
     "distinct",
     "expand_ranges",
     "found",
+    "in_order_of",
     "pack",
     "some_rows",
 ]
@@ -87,6 +88,14 @@ def found(ascending: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
     place = torch.searchsorted(ascending, wanted).clamp_(max=ascending.numel() - 1)
     return place, ascending.index_select(0, place) == wanted
+
+
+def in_order_of(*columns: Tensor) -> Tensor:
+    """(N,) positions in the order of columns: the first decides, each next one between equals."""
+    order = torch.argsort(columns[-1], stable=True)
+    for column in columns[-2::-1]:
+        order = order[torch.argsort(column[order], stable=True)]
+    return order
 
 
 def best_of_each(most: int, row: Tensor, value: Tensor) -> Tensor:

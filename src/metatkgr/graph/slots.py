@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts
-from metatkgr.data.links import StoredLinks
+from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges, some_rows
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, some_rows
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "Slots"]
@@ -131,16 +131,17 @@ class Slots:
             return make(relation, time)
         slots = zip(relation.tolist(), time.tolist(), strict=True)
         keys = [(what, *slot) for slot in slots]
-        if len(self._kept) > _MOST_KEPT:
-            self._kept.clear()
-        missing = [number for number, key in enumerate(keys) if key not in self._kept]
+        kept = self._kept
+        if len(kept) > _MOST_KEPT:  # who reads the old ones meanwhile still has them
+            kept = self._kept = {}
+        missing = [number for number, key in enumerate(keys) if key not in kept]
         if missing:
             some = torch.tensor(missing, device=relation.device)
             row, *columns = make(*some_rows(some, relation, time))
             sizes = torch.bincount(row, minlength=len(missing)).tolist()
             parts = zip(*(torch.split(column, sizes) for column in columns), strict=True)
-            self._kept |= zip((keys[number] for number in missing), parts, strict=True)
-        made = [self._kept[key] for key in keys]
+            kept |= zip((keys[number] for number in missing), parts, strict=True)
+        made = [kept[key] for key in keys]
         if len(made) == 1:
             return relation.new_zeros(len(made[0][0])), *made[0]
         sizes = [len(part[0]) for part in made]
@@ -213,8 +214,7 @@ class Slots:
         row, other, filler, step = parts[0]
         if len(parts) > 1:
             row, other, filler, step = (torch.cat(column) for column in zip(*parts, strict=True))
-            rank = torch.argsort(step, stable=True)
-            rank = rank[torch.argsort(row[rank], stable=True)]
+            rank = in_order_of(row, step)
             columns = some_rows(rank, row, other, filler, step)
             row, other, filler, step = last_of_each(most, *columns)
         return row, other, filler, step
@@ -272,8 +272,7 @@ class Slots:
 
         def ordinals(rows: list[Tensor], steps: list[Tensor]) -> SlotOrdinals:
             row, step = torch.cat(rows), torch.cat(steps)
-            rank = torch.argsort(step, stable=True)
-            rank = rank[torch.argsort(row[rank], stable=True)]
+            rank = in_order_of(row, step)
             row, step = row[rank], step[rank]
             ordinal = torch.arange(len(row), device=self.device)
             ordinal += before[row] - torch.searchsorted(row, row)

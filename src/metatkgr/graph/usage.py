@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from metatkgr.data.links import EVERY, StoredLinks
+from metatkgr.data.manifest import EVERY, StoredLinks
 from metatkgr.data.orders import (
     DECAYS,
     by_cell,

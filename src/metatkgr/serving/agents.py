@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any, TypeVar, cast
@@ -13,6 +14,7 @@ from pydantic import Field
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from metatkgr.deadlines import StoppedError
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Observed
 from metatkgr.serving import schemas, server
@@ -45,8 +47,10 @@ Limit = Annotated[int, Field(ge=1, le=1000, description="At most so many.")]
 def agents_server(service: Service) -> MCPServer[Any]:
     """The tools of a started service."""
     forecaster = service.forecaster
+    # A line for each request that names another host would fill a disk.
+    logging.getLogger("mcp").setLevel(logging.ERROR)
     made: MCPServer[Any] = MCPServer(
-        "metatkgr", instructions=_ABOUT, version=__version__, log_level="WARNING"
+        "metatkgr", instructions=_ABOUT, version=__version__, log_level="ERROR"
     )
 
     def tool(function: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -56,6 +60,8 @@ def agents_server(service: Service) -> MCPServer[Any]:
                 return function(**arguments)
             except MetaTKGRError as error:  # the agent reads it and asks better
                 raise ToolError(plain(error)) from None
+            except StoppedError:  # or a traceback for each client that goes would fill the log
+                raise ToolError("the answer took too long; try again") from None
 
         return made.tool(annotations=_WRITES if function is observe else _READS)(answered)
 

@@ -60,6 +60,9 @@ class Log:
                     self._open()
                 elif os.fstat(self._file).st_size + len(line) > self._most:
                     self._put_aside()
+                size = os.fstat(self._file).st_size
+                if size and os.pread(self._file, 1, size - 1) != b"\n":
+                    line = b"\n" + line  # the one before was cut, here or in another process
                 if os.write(self._file, line) != len(line):
                     raise DataError(f"a line of {self._path} was cut: the disk is full")
         except OSError as error:
@@ -84,7 +87,7 @@ class Log:
             self._file = -1
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self._path, how, 0o600)
         except OSError as error:
             raise DataError(f"cannot write {self._path}: {error.strerror or error}") from None

@@ -21,14 +21,26 @@ from metatkgr.files import atomic_path, read_text, read_toml, to_toml
 from metatkgr.forecasting.store_tables import Amounts
 from metatkgr.settings import Range, Settings, parse_settings
 
-__all__ = ["ASKING", "Asking", "Role", "Token", "Tokens", "add_token", "needed_role"]
+__all__ = [
+    "ASKING",
+    "Asking",
+    "Role",
+    "Token",
+    "Tokens",
+    "add_token",
+    "may_change",
+    "needed_role",
+]
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 """How long a file of tokens is taken for unchanged."""
 _QUESTIONS = frozenset({"/backtest", "/explain", "/predict"})
 """Paths to which a body is posted that changes nothing."""
+_TOOLS = frozenset({"/mcp"})
+"""Paths of questions and changes alike: what changes something looks at the role by itself."""
 _FOR_ADMINS = frozenset({"/usage"})
+_NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _UNBOUNDED = 1 << 50
 
 _Most = Annotated[int, Range(0, _UNBOUNDED)]
@@ -49,8 +61,15 @@ def needed_role(method: str, path: str) -> Role:
     """The role that a request needs; what nobody has thought of changes something."""
     if path in _FOR_ADMINS:
         return Role.ADMIN
-    asks = method in ("GET", "HEAD", "OPTIONS") or path in _QUESTIONS
+    asks = method in ("GET", "HEAD", "OPTIONS") or path in _QUESTIONS | _TOOLS
     return Role.READ if asks else Role.WRITE
+
+
+def may_change(who: Token | None, method: str, path: str) -> bool:
+    """Whether a request of somebody (None: without a token) may change something."""
+    if who is not None and who.role < Role.WRITE:
+        return False
+    return needed_role(method, path) == Role.WRITE or (path in _TOOLS and method == "POST")
 
 
 @dataclass(frozen=True)
@@ -177,8 +196,7 @@ def add_token(path: Path, name: str, role: str, limits: dict[str, int] | None = 
     Returns:
         the token, which is kept nowhere.
     """
-    if not re.fullmatch(r"[\w.@-]{1,64}", name, re.ASCII):
-        raise SettingsError(f"a token's name has letters, digits and ._@-, not {name!r}")
+    _check_name(name)
     known = [token.name for token in _read(path).values()] if path.exists() else []
     if name in known:
         raise SettingsError(f"{path} has a token {name} already; remove its lines to replace it")
@@ -192,6 +210,12 @@ def add_token(path: Path, name: str, role: str, limits: dict[str, int] | None = 
         with open(file, "w", encoding="utf-8") as written:
             written.write(text + to_toml({name: entry}))
     return token
+
+
+def _check_name(name: str) -> None:
+    """Stores and logs take any that passes."""
+    if not _NAME.fullmatch(name):
+        raise SettingsError(f"a token's name has letters, digits and ._@-, not {name!r}")
 
 
 def _state(path: Path) -> tuple[int, int, int, int] | None:
@@ -215,6 +239,7 @@ def _read(path: Path) -> dict[str, Token]:
                 f"{path} is not a file of tokens: each has a table [NAME] with sha256 and role; "
                 "make one with: metatkgr token NAME --role read --file FILE"
             )
+        _check_name(name)
         try:
             token = Token(name, parse_settings(_Entry, entry))
         except SettingsError as error:

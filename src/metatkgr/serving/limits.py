@@ -22,7 +22,8 @@ class Limits(Settings):
     body_seconds: Annotated[float, Range(above=0)] = 30.0
     """Longest time a body may take to arrive."""
     bodies_bytes: Annotated[int, Range(1)] = 64 << 20
-    """What all bodies that are being read or worked on may hold together, but for 64 kB each."""
+    """What all bodies that are being read or worked on may hold together, but for 64 kB each; and
+    all answers that wait to be read by their clients."""
     answer_seconds: Annotated[float, Range(above=0)] = 30.0
     """Longest time an answer, or the next part of a streamed one, may take once the whole request
     has arrived."""
@@ -84,7 +85,7 @@ def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine alone."""
     if host.lower() == "localhost":
         return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    try:  # a zone, as in ::1%zone, could be any text
+        return "%" not in host and ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from metatkgr.deadlines import stopping
 from metatkgr.errors import DataError
 from metatkgr.serving.audit import Logs, json_or_text
-from metatkgr.serving.auth import ASKING, Asking, Role, Token, Tokens, needed_role
+from metatkgr.serving.auth import ASKING, Asking, Token, Tokens, may_change, needed_role
 from metatkgr.serving.errors import answer
 from metatkgr.serving.limits import ServiceSettings, is_loopback
 from metatkgr.serving.metrics import Metrics
@@ -131,7 +131,7 @@ class LimitsMiddleware:
             message = f"{self._busy} requests are being worked on, no more are taken"
             await _busy(message)(scope, receive, send)
             return
-        if self._logs and needed_role(scope["method"], scope["path"]) == Role.WRITE:
+        if self._logs and may_change(scope["state"]["who"], scope["method"], scope["path"]):
             try:
                 self._logs.audit.write(_about(scope) | {"body": json_or_text(body)})
             except DataError as error:
@@ -197,6 +197,8 @@ class LimitsMiddleware:
             if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
                 hint = "send the header Content-Type: application/json"
                 return answer(415, "not_json", "a body is JSON", hint)
+            if headers.get("content-encoding", "identity").lower() != "identity":
+                return answer(415, "encoded", "a body is not compressed", "send it as it is")
             length = headers.get("content-length", "0")
             if not length.isdecimal() or int(length[:20]) > self._limits.body_bytes:
                 return self._too_large()
@@ -297,7 +299,8 @@ def _about(scope: Scope) -> dict[str, Any]:
     who: Token | None = scope["state"]["who"]
     return {
         "request": scope["state"]["request"],
-        "client": scope["client"][0] if scope.get("client") else None,
+        # From this machine, any text that a proxy, or who says to be one, has sent.
+        "client": scope["client"][0][:45] if scope.get("client") else None,
         "token": None if who is None else who.name,
         "method": scope["method"][:16],
         "path": scope["path"][:200],

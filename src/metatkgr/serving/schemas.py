@@ -265,6 +265,10 @@ class ForecastsOut(BaseModel):
     comes: float | None = Field(
         description="Probability that such a fact comes within the time; 1 where that is given."
     )
+    when: list[tuple[str, float]] = Field(
+        description="Dates within the time, and the probability that such a fact has come by then; "
+        "none where no time or no relation is asked for."
+    )
     explanation: list[dict[str, Any]] = Field(description="About the first forecast.")
     calibration: dict[str, Any] = Field(description="How far the probabilities can be trusted.")
 

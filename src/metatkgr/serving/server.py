@@ -28,6 +28,9 @@ _ACCEPTED_AT_ONCE = 4
 _TURN_SECONDS = 0.0005
 """After which a thread lets another go on. A short question gives way at each of its many small
 steps: with Python's own 0.005 it is ten times as long on its way beside a long one."""
+_SENT_BYTES = 1 << 17
+"""Of an answer that is not read yet, in the system: it would take 4 MB for each connection, and no
+limit of ours would see them."""
 _SPARE_FILES = 128
 """Open files that are not connections."""
 
@@ -37,6 +40,7 @@ def listen(settings: ServiceSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         made = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)
         # With its protocol named: asyncio sends answers at once (TCP_NODELAY) only where it is.
         return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, made.detach())
     except (OSError, OverflowError) as error:
@@ -81,6 +85,11 @@ class Connection(H11Protocol):
     def busy(self) -> bool:
         """Whether a request is being worked on."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def unread(self) -> int:
+        """Bytes of answers that the client has not read yet."""
+        return int(self.transport.get_write_buffer_size())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Someone has come; someone else may have to go."""
@@ -156,6 +165,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._ready = ready
+        self._most_unread = limits.bodies_bytes
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
@@ -168,8 +178,15 @@ class Server(uvicorn.Server):
         """Ten times a second: whether to end."""
         if counter % 10 == 0:
             now = asyncio.get_running_loop().time()
-            for connection in cast("list[Connection]", list(self.server_state.connections)):
+            known = cast("list[Connection]", list(self.server_state.connections))
+            for connection in known:
                 connection.check(now)
+            unread = sum(connection.unread for connection in known)
+            for connection in sorted(known, key=lambda one: one.unread, reverse=True):
+                if unread <= self._most_unread:
+                    break
+                unread -= connection.unread
+                connection.drop()
         return await super().on_tick(counter)
 
 

@@ -22,7 +22,7 @@ from metatkgr.forecasting.ranking import Question
 from metatkgr.forecasting.store import FactStore, StoredFact, StoreError
 from metatkgr.forecasting.store_tables import Amounts, Spending
 from metatkgr.recent import Recent
-from metatkgr.serving.auth import ASKING
+from metatkgr.serving.auth import ASKING, Role
 from metatkgr.serving.limits import Limits
 from metatkgr.serving.schemas import PredictIn
 from metatkgr.serving.views import Views
@@ -325,6 +325,8 @@ def _question(asked: PredictIn) -> Question:
 def _about(source: str, observed: str, facts: int, new: int) -> dict[str, Any]:
     """Who says so, and what it takes of the quota of who asks."""
     who, size = ASKING.get()
+    if who is not None and who.role < Role.WRITE:
+        raise DataError(f"this needs the role write; {who.name} has {who.entry.role}")
     spending = None
     if who is not None and who.bounded:
         spending = Spending(who.name, Amounts(facts, new, size), who.most)

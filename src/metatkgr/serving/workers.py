@@ -21,13 +21,12 @@ from typing import Protocol
 
 import torch
 
-from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.errors import DataError, MetaTKGRError, show_warnings
 from metatkgr.serving import server
 from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
-from metatkgr.terminal import show_warnings
 
 __all__ = ["Opening", "serve"]
 

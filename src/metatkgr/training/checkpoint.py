@@ -2,7 +2,8 @@
 
 Safetensors only, which hold numbers and run no code. A file is written to a temporary name and
 renamed, so a crash leaves the old one or the new one; it holds a checksum, so that a flipped bit is
-noticed.
+noticed. ``trace.jsonl`` has one line for each epoch, so that a training can be looked at while it
+runs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,13 +23,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from metatkgr.errors import DataError
-from metatkgr.files import atomic_path, check_file
+from metatkgr.files import atomic_path, check_file, write_text
 from metatkgr.models.trainable import Phase, TrainableModel
 
 __all__ = [
     "KeptStage",
     "Position",
     "SharedPhase",
+    "Trace",
     "check_fit",
     "check_optimiser",
     "expected_state",
@@ -141,6 +143,32 @@ def check_fit(what: str, state: Mapping[str, Tensor], expected: Mapping[str, Ten
             )
         if weight.dtype.is_floating_point and not bool(torch.isfinite(weight).all()):
             raise DataError(f"{what}: the weight {name!r} holds numbers that are not finite")
+
+
+class Trace:
+    """Appends structured lines to a file, and keeps them.
+
+    Args:
+        path: the file; None keeps the lines in memory only.
+        lines: with which it begins, whatever is in the file: those that a checkpoint holds. Lines
+            behind them belong to epochs that are done again.
+    """
+
+    def __init__(self, path: Path | None = None, lines: Iterable[dict[str, Any]] = ()) -> None:
+        self.path = path
+        self.lines = list(lines)
+        if path is not None:
+            write_text(path, "".join(json.dumps(line) + "\n" for line in self.lines))
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add one line; it is in the file when this returns."""
+        self.lines.append(line)
+        if self.path is not None:
+            try:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            except OSError as error:
+                raise DataError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 @dataclass

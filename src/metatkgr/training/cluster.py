@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from metatkgr.data.tasks import Tasks
-from metatkgr.errors import MetaTKGRError, SettingsError
+from metatkgr.errors import MetaTKGRError, SettingsError, need
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.models import Model, available
 from metatkgr.models.trainable import Part, TrainableModel
@@ -135,11 +135,7 @@ def _load_ray() -> Any:
     """The module ``ray``."""
     # Only a convenience of Ray's for clusters in the cloud; here it would call home.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError:
-        raise SettingsError("Ray is not installed: pip install 'metatkgr[cluster]'") from None
-    return ray
+    return need("ray", "cluster")
 
 
 @contextmanager

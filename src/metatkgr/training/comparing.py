@@ -10,7 +10,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.sources import refuse_test_graph
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.evaluation.statistics import Summary, paired_difference, paired_p_value
 from metatkgr.models import Model, available
 from metatkgr.training.opening import OpenModel, open_model

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.files import check_file
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import Loss, Part, Phase

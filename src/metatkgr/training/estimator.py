@@ -25,7 +25,7 @@ from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.cluster import connected
 from metatkgr.training.distributed import current_part, evaluate_together, processes
 from metatkgr.training.loop import train
-from metatkgr.training.opening import choose_device, choose_precision
+from metatkgr.training.opening import choose_device, choose_precision, trainable
 from metatkgr.training.runs import (
     RunConfig,
     check_facts,
@@ -36,7 +36,6 @@ from metatkgr.training.runs import (
     save_graph,
     save_run,
 )
-from metatkgr.training.tuned import trainable
 from metatkgr.version import __version__
 
 __all__ = ["Estimator", "MetaTKGR", "Progress", "configure", "learn"]

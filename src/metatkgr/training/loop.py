@@ -19,6 +19,7 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.training.checkpoint import (
     Position,
+    Trace,
     check_fit,
     check_optimiser,
     kept_stage,
@@ -31,7 +32,6 @@ from metatkgr.training.distributed import (
     file_of_the_first,
     sum_over_processes,
 )
-from metatkgr.training.trace import Trace
 
 __all__ = ["DivergedError", "Validate", "fast_products", "train"]
 

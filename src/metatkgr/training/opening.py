@@ -1,7 +1,8 @@
 """One way from what a user names (a run, or data and perhaps a model) to a model that can answer.
 
 ``evaluate``, ``predict``, ``serve``, ``compare``, :meth:`Forecaster.load` all begin here, as does
-the way from the words for a device and a precision to what they stand for.
+the way from the words for a device and a precision to what they stand for. So do models to be
+trained, by name and preset; the preset 'tuned' was chosen on meta-validation.
 """
 
 from __future__ import annotations
@@ -16,18 +17,31 @@ from typing import Any
 
 import torch
 
+import metatkgr.models
 from metatkgr.data import sources
 from metatkgr.data.facts import Facts
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.files import check_signature, read_bytes, user_folder
-from metatkgr.models import DEFAULT_MODEL, create
+from metatkgr.files import check_signature, read_bytes, read_toml, to_toml, user_folder, write_text
+from metatkgr.models import DEFAULT_MODEL, available, create
 from metatkgr.models.base import Model
 from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.runs import is_run, load_run
 
-__all__ = ["PRECISIONS", "OpenModel", "choose_device", "choose_precision", "open_model"]
+__all__ = [
+    "PRECISIONS",
+    "TUNED",
+    "TUNED_FILE",
+    "OpenModel",
+    "choose_device",
+    "choose_precision",
+    "create_for",
+    "keep_tuned",
+    "open_model",
+    "trainable",
+    "tuned_settings",
+]
 
 PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
 
@@ -58,7 +72,7 @@ class OpenModel:
 
     @property
     def store(self) -> Path:
-        """The file in which a service keeps what it is told about these facts.
+        """The file in which a service keeps what it is given besides these facts.
 
         A place of the user's own: the folder of a run may be a stranger's, and so may a database
         in it. Data that lie at a path keep their store when they grow.
@@ -145,7 +159,7 @@ def open_model(
         )
     if verify is not None:
         raise SettingsError("only a run can be verified: data and rules have no signature")
-    # A misspelt model or setting is told before a large file is read.
+    # A misspelt model or setting is refused before a large file is read.
     chosen = create(model or DEFAULT_MODEL, settings, preset=preset, device=where)
     if isinstance(chosen, TrainableModel) and not chosen.pretrained:
         data = "DATA" if isinstance(source, Facts) else source
@@ -202,3 +216,110 @@ def choose_precision(name: str, device: torch.device | str = "cpu") -> str:
     if name != "auto":
         return name
     return "tf32" if torch.device(device).type == "cuda" else "float32"
+
+
+TUNED = "tuned"
+"""Name of the preset."""
+TUNED_FILE = Path(metatkgr.models.__file__).with_name("tuned.toml")
+"""The settings that come with the package."""
+
+
+def trainable(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    preset: str = "default",
+    dataset: str | None = None,
+    device: torch.device | str = "cpu",
+) -> TrainableModel[Any]:
+    """A model by name that can be trained.
+
+    Args:
+        name: of the model.
+        settings: by name; they win over the preset's.
+        preset: named settings; 'tuned' stands for those chosen for ``dataset``. A preset that is
+            there for this dataset too, as 'paper:WIKI', is taken in place of the general one.
+        dataset: name of the facts; None: not known yet, then 'tuned' is the default.
+        device: where the model computes.
+    """
+    model = create_for(dataset, name, settings, preset=preset, device=device)
+    if not isinstance(model, TrainableModel):
+        raise SettingsError(
+            f"{name} needs no training; use it at once: metatkgr evaluate DATA --model {name}"
+        )
+    return model
+
+
+def create_for(
+    dataset: str | None,
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    preset: str = "default",
+    device: torch.device | str = "cpu",
+) -> Model[Any]:
+    """A model by name, with what its preset says for a dataset; arguments as above."""
+    chosen = dict(settings or {})
+    if preset == TUNED:
+        preset = "default"
+        chosen = (tuned_settings(name, dataset) if dataset is not None else {}) | chosen
+    model = available().get(name)
+    if model is not None and f"{preset}:{dataset}" in model.presets:
+        preset = f"{preset}:{dataset}"
+    return create(name, chosen, preset=preset, device=device)
+
+
+def tuned_settings(model: str, dataset: str, path: Path = TUNED_FILE) -> dict[str, Any]:
+    """The settings that were chosen for a model on a dataset.
+
+    Raises:
+        SettingsError: none were chosen yet.
+    """
+    known = _read_tuned(path).get(model, {})
+    if dataset not in known:
+        chosen = ", ".join(known) if known else "no dataset yet"
+        raise SettingsError(
+            f"no settings of {model} were tuned on {dataset} (only on: {chosen}); leave out "
+            f"--preset tuned, or choose some: metatkgr tune {dataset} --model {model} --out {path}"
+        )
+    return dict(known[dataset])
+
+
+def keep_tuned(path: Path, model: str, dataset: str, settings: Mapping[str, Any]) -> None:
+    """Put settings into a file beside what it holds for other models and datasets.
+
+    The comment that the file begins with is kept.
+    """
+    content = _read_tuned(path) if path.exists() else {}
+    content.setdefault(model, {})[dataset] = dict(settings)
+    ordered = {
+        name: {data: dict(sorted(values.items())) for data, values in sorted(known.items())}
+        for name, known in sorted(content.items())
+    }
+    head = "".join(f"{line}\n" for line in _comment(path))
+    write_text(path, (head + "\n" if head else "") + to_toml(ordered))
+
+
+def _read_tuned(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    content = read_toml(path)
+    tables = [data for known in content.values() for data in _values(path, known)]
+    if not all(isinstance(table, dict) for table in tables):
+        raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")
+    return content
+
+
+def _values(path: Path, known: Any) -> list[Any]:
+    if not isinstance(known, dict):
+        raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")
+    return list(known.values())
+
+
+def _comment(path: Path) -> list[str]:
+    """The lines at the head of a file that are comments."""
+    lines: list[str] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                break
+            lines.append(line)
+    return lines

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from metatkgr.errors import SettingsError
+from metatkgr.errors import SettingsError, need
 from metatkgr.models import available
-from metatkgr.training.tuned import trainable
+from metatkgr.training.opening import trainable
 
 __all__ = [
     "Search",
@@ -231,9 +231,6 @@ def summary(study: Any, search: Search, dataset: str) -> dict[str, Any]:
 
 def load_optuna() -> Any:
     """The module ``optuna``, quiet; imported only where a search is made."""
-    try:
-        import optuna
-    except ImportError:
-        raise SettingsError("Optuna is not installed: pip install 'metatkgr[tune]'") from None
+    optuna = need("optuna", "tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

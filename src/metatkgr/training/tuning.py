@@ -21,7 +21,7 @@ from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.training.cluster import connected, crew
 from metatkgr.training.estimator import configure, learn
 from metatkgr.training.loop import DivergedError
-from metatkgr.training.opening import choose_device
+from metatkgr.training.opening import choose_device, trainable
 from metatkgr.training.study import (
     Search,
     ended,
@@ -32,7 +32,6 @@ from metatkgr.training.study import (
     suggest,
     summary,
 )
-from metatkgr.training.tuned import trainable
 
 __all__ = ["tune"]
 
@@ -141,7 +140,7 @@ def _work(study: Any, search: Search, facts: Facts, report: Callable[[], object]
         if len(ended(study)) + running >= search.trials:
             if not running:
                 break
-            # The last ones are under way elsewhere, or were left by a worker that is gone.
+            # The last ones are under way in other processes, or were left by a worker that is gone.
             time.sleep(0.5)
             continue
         study.optimize(objective, n_trials=1)
@@ -155,7 +154,7 @@ def _try(
     problem: Problem,
     space: Mapping[str, tuple[Any, ...]],
 ) -> float:
-    """One training; its MRR on meta-validation, told to the study as it goes."""
+    """One training; its MRR on meta-validation, reported to the study as it goes."""
     optuna = load_optuna()
     chosen = search.fixed | {
         name: suggest(trial, name, search.model, space[name]) for name in space

@@ -19,6 +19,7 @@ from metatkgr.models import create
 from metatkgr.models.metatkgr.episodes import Adapter, Episode, EpisodePhase
 from metatkgr.models.metatkgr.links import Moment
 from metatkgr.models.metatkgr.model import MetaTKGR
+from metatkgr.models.metatkgr.newcomers import unit_vectors
 from metatkgr.models.trainable import Part
 
 SMALL = {"dimension": 8, "translation_epochs": 3, "epochs": 1, "support_negatives": 12}
@@ -301,6 +302,26 @@ def test_a_newcomer_is_adapted_when_its_facts_arrive(tmp_path: Path) -> None:
     forecaster.observe([("Di", relation, "Cy", facts.steps)])
     found = [f.entity for f in forecaster.predict("Di", relation, top=5)]
     assert found[0] == "Cy"
+
+
+@torch.no_grad()
+def test_the_fixed_vectors_of_entities_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = built()
+    tasks = problem().validation
+    model.prepare(tasks.visible).adapt(tasks.supports)
+    scores = model.score(tasks.questions[:5])
+    first = model.adapter_.unit
+    assert torch.equal(first[3:9], unit_vectors(torch.arange(3, 9), first.shape[1]))
+    drawn: list[int] = []
+
+    def draw(entity: Tensor, dimension: int) -> Tensor:
+        drawn.append(len(entity))
+        return unit_vectors(entity, dimension)
+
+    monkeypatch.setattr("metatkgr.models.metatkgr.episodes.unit_vectors", draw)
+    model.adapt(tasks.supports)
+    assert drawn == [0]
+    assert torch.equal(model.score(tasks.questions[:5]), scores)
 
 
 def test_fine_tuning_learns_no_step() -> None:

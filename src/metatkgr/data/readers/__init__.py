@@ -101,7 +101,7 @@ def read_facts(
         DataError: there is nothing to read.
     """
     facts, report = read_facts_with_report(source, options, **changes)
-    for line in report.told():
+    for line in report.remarks():
         _LOG.warning("%s", line)
     if report.total:
         _LOG.warning("%s", report.text())

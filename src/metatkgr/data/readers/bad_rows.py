@@ -117,7 +117,7 @@ class BadRows:
             lines.append(f"  … and {self.total - len(self.first):,} more")
         return "\n".join(lines)
 
-    def told(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """What a person should know of how the rows were read; no lines where nothing is odd."""
         lines = [f"{self.source}: {note}" for note in self.notes]
         if self.one_sided:

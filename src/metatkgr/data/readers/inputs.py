@@ -24,7 +24,7 @@ from metatkgr.data.readers.tables import (
     rows_of_tuples,
 )
 from metatkgr.data.readers.vocabularies import ENTITY_FILE, RELATION_FILE
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 
 __all__ = [
     "TAKEN",
@@ -183,10 +183,7 @@ def _is_a(source: Any, module: str, *names: str) -> bool:
 
 def _streamed(source: Any) -> Any:
     """All that an Arrow stream gives, as a table."""
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise DataError("to read an Arrow stream, install pyarrow (pip install pyarrow)") from None
+    pa = need("pyarrow")
     try:
         return pa.RecordBatchReader.from_stream(source).read_all()
     except Exception as error:  # of whatever library gives the stream

@@ -204,7 +204,7 @@ def _times_lie_elsewhere(rows: Sequence[Sequence[str]], usual: int) -> bool:
     """Whether no row has a time where it usually is, and most have one in another column."""
     if any(kind_of(row[usual].strip()) is not Kind.BAD for row in rows if len(row) > usual):
         return False
-    kinds = _kinds(rows)
+    kinds = _kinds(rows[1:] or rows)  # the first may hold names
     return len(kinds) >= 4 and any(kind in (Kind.DATE, Kind.INTEGER) for kind in kinds)
 
 
@@ -213,7 +213,8 @@ def _names_above(
 ) -> tuple[Sequence[str] | None, Sequence[Sequence[str]]]:
     """The first row as names, where it holds words above times; and the other rows."""
     first = [cell.strip() for cell in rows[0]]
-    timed = [at for at, kind in enumerate(_kinds(rows)) if kind in (Kind.DATE, Kind.INTEGER)]
+    kinds = enumerate(_kinds(rows[1:] or rows))
+    timed = [at for at, kind in kinds if kind in (Kind.DATE, Kind.INTEGER)]
     words = all(at < len(first) and _is_word(first[at]) for at in timed)
     return (first, rows[1:]) if words else (None, rows)
 

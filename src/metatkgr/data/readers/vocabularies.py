@@ -97,7 +97,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 
 def _all_different(names: Sequence[str]) -> list[str]:
-    """``names`` with the repeated ones told apart by their position."""
+    """``names`` with their position behind the repeated ones."""
     taken = set(names)
     if len(taken) == len(names):
         return list(names)

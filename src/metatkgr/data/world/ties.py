@@ -137,7 +137,7 @@ class Ties(State):
         )
 
     def chances(self, relation: int, subjects: IntArray, objects: IntArray) -> FloatArray:
-        """(S, O) chances: 1 - the product, over all ways to be told, of not being told so."""
+        """(S, O) chances: 1 - the product, over all ways to be reported, of none of them."""
         kind = self.plan.kind
         name = kind.relations[relation]
         j = next(at for at, tie in enumerate(kind.ties) if name in tie.relations)
@@ -150,7 +150,7 @@ class Ties(State):
         if name == tie.starts:
             chosen = choice(self, j, subjects, objects)
             silent *= 1 - self._rate(j)[subjects][:, None] * chosen
-            if self.step == 0:  # every tie of the beginning is told
+            if self.step == 0:  # every tie of the beginning is reported
                 silent *= kept == 0
         if name == tie.repeats:
             silent *= (1 - (1 - end) * renew[subjects])[:, None] ** kept
@@ -164,7 +164,7 @@ class Ties(State):
         """What happens to tie ``j`` at this step.
 
         Returns:
-            told: relations, with the pairs (subject, object) of which they tell as one number.
+            reported: relations, with the pairs (subject, object) of which they tell as one number.
             ended: (S, keeps) which kept ties end.
             new: subjects and objects of the ties that start.
         """
@@ -212,7 +212,7 @@ class Ties(State):
         return np.minimum(tempo * self.pace[subject] * self._season(j), 1) * self.alive[subject]
 
     def _renewal(self, j: int) -> tuple[FloatArray, float]:
-        """(S,) chance that a tie of each subject is told again if it does not end, and to end."""
+        """(S,) chance that a tie of each subject is reported again unless it ends, and to end."""
         tie = self.plan.kind.ties[j]
         begun = self.step > 0
         return begun * np.minimum(tie.renew * self._season(j), 1), begun * tie.end

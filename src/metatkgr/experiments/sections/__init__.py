@@ -12,19 +12,24 @@ A file in this folder is found and imported. It decorates a function of the resu
 
 A module of another package does the same, named by an entry point of the group
 ``metatkgr.sections``. Cells of its own it adds to ``suite.EXPERIMENTS`` under a name, and
-``metatkgr reproduce NAME`` computes them.
+``metatkgr reproduce NAME`` computes them. What our own sections say around their tables is in
+``text.md``.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from metatkgr.experiments.results import Results
+from metatkgr.files import read_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +43,7 @@ __all__ = [
     "page_lines",
     "register_all",
     "section",
+    "written",
 ]
 
 
@@ -87,6 +93,19 @@ def register_all() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
     for offered in entry_points(group="metatkgr.sections"):
         offered.load()
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """The parts of ``text.md`` by their names."""
+    _, *parts = re.split(r"<!-- (\S+) -->\n", read_text(Path(__file__).with_name("text.md")))
+    return {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def written(name: str, **slots: Any) -> list[str]:
+    """The lines of a part of ``text.md`` behind an empty one, its ``{slots}`` filled."""
+    filled = {key: "\n".join(x) if isinstance(x, list) else x for key, x in slots.items()}
+    return ["", *_texts()[name].format(**filled).split("\n")]
 
 
 def page_lines(results: Results, page: str | None = None) -> list[str]:

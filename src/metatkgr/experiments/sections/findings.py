@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import RULES, Row, row_order
 from metatkgr.experiments.published import METRICS, PUBLISHED
 from metatkgr.experiments.records import FloatArray
-from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
+from metatkgr.experiments.results import EVIDENCE, METATKGR, WALKS, Results, values_of
 from metatkgr.experiments.rounds import changed_settings
 from metatkgr.experiments.sections import section
-from metatkgr.experiments.sections.ablations import ablation_means, ablation_rows
+from metatkgr.experiments.sections.comparisons import ablation_means, ablation_rows
 from metatkgr.experiments.sections.figures import bound_curve
 from metatkgr.experiments.sections.tables import BETTER, WITHIN, WORSE, mark, number
 from metatkgr.experiments.significance import ALPHA, Comparison
@@ -34,7 +34,9 @@ def _findings(results: Results) -> list[str]:
 @section("parts", place=69, page="ablations")
 def _parts(results: Results) -> list[str]:
     said = [
-        sentence for full in (METATKGR, EVIDENCE) for sentence in _ablation_findings(results, full)
+        sentence
+        for full in (METATKGR, WALKS, EVIDENCE)
+        for sentence in _ablation_findings(results, full)
     ]
     return ["", "## What each part is worth", "", *(f"- {text}" for text in said)] if said else []
 
@@ -142,7 +144,7 @@ def leaders(
 
 
 def leader_findings(results: Results) -> list[str]:
-    """Who has the highest number, told for each K."""
+    """Who has the highest number, for each K."""
     sentences = []
     for shots in results.shots:
         if leads := leaders(results, shots):

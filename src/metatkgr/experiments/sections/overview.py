@@ -12,14 +12,15 @@ from metatkgr.experiments.cells import BASELINES, RULES, Cell, Row
 from metatkgr.experiments.dataset_figures import new_figure
 from metatkgr.experiments.published import PUBLISHED
 from metatkgr.experiments.records import Record
-from metatkgr.experiments.results import EVIDENCE, METATKGR, Results, values_of
-from metatkgr.experiments.sections import Drawing, figure, section
-from metatkgr.experiments.sections.seen import blind_leads
+from metatkgr.experiments.results import EVIDENCE, METATKGR, WALKS, Results, values_of
+from metatkgr.experiments.sections import Drawing, figure, section, written
+from metatkgr.experiments.sections.provenance import blind_leads
 from metatkgr.experiments.sections.tables import (
     MISSING,
     interval_of,
     number,
     pivot,
+    shown,
     stale_mark,
     table,
 )
@@ -31,38 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["headline", "readme_results", "unseen_graphs"]
 
 _SHOTS = 3
-_SAMPLE = """\
-Each seed of `evidence` draws its own sample of training examples, so the part of its interval that
-comes from seeds holds samples too. A learned model keeps the weights of its best epoch on
-meta-validation; `evidence`, by default, those of its last."""
-_QUESTIONS = """\
-`entity-split` is the paper's question: a new entity shows its first K facts, and facts among old
-entities are public whatever their time. For a query a model *reads* only what is before it, but it
-may have *learned* from facts of old entities that are later: how well is a new entity completed in
-a world that is known? `frozen` stops the news where meta-test begins: a forecast without any later
-fact, learned or read. `streaming` has all facts before the question, the entity's own too, and
-learns from none that is later: a live system, one step ahead, where repeating what was is nearly
-everything. Who wants to *forecast* reads `frozen` and `streaming`."""
-
-_TEST_GRAPHS = """\
-Made from data packages and set aside before any model had run on them (`python -m
-studies.held_out_graphs list` tells what they are); nothing was learned, tuned or chosen there. Run
-once, all rows with the settings they come with, as the registered round says (five seeds; what is
-not run yet is an en dash). MRR (95 % interval) / H@10; visibility `entity-split`, filter
-`static`."""
 
 
 def headline(results: Results, shots: int = _SHOTS) -> list[str]:
     """MRR with its interval and H@10 of every row."""
 
-    def cell(row: Row, dataset: str) -> str:
-        runs = results.of(dataset, row, shots)
-        values = values_of(runs)
-        if values is None:
-            return MISSING
-        return f"{_with_interval(results, dataset, row, shots)} / {number(values[:, 3].mean())}"
-
-    rows = pivot(results.rows(shots), results.datasets, cell)
+    rows = pivot(
+        results.rows(shots), results.datasets, lambda row, d: _in_short(results, d, row, shots)
+    )
     published = [
         f"{number(p.mean[0])} / {number(p.mean[3])}"
         if (p := PUBLISHED.get(("metatkgr", dataset, shots)))
@@ -73,32 +50,23 @@ def headline(results: Results, shots: int = _SHOTS) -> list[str]:
     return table(["", *results.datasets], first + rows)
 
 
-def _with_interval(results: Results, dataset: str, row: Row, shots: int) -> str:
-    """'.533 (.514-.553)', a dagger behind it where it is stale."""
+def _in_short(results: Results, dataset: str, row: Row, shots: int) -> str:
+    """'.533 (.514-.553)† / .612': the MRR with its interval, a dagger where it is stale; H@10."""
     runs = results.of(dataset, row, shots)
     values = values_of(runs)
-    assert values is not None
-    mean = number(values[:, 0].mean())
-    return mean + interval_of(results, dataset, row, shots) + stale_mark(runs)
+    if values is None:
+        return MISSING
+    mrr, hits = values.mean(0)[[0, 3]]
+    interval = interval_of(results, dataset, row, shots)
+    return f"{number(mrr)}{interval}{stale_mark(runs)} / {number(hits)}"
 
 
 @section("overview", place=10)
 def _overview(results: Results) -> list[str]:
     if _SHOTS not in results.shots:
         return []
-    shown = "![Every model with its interval on every graph](figures/overview.png)"
-    return [
-        "",
-        f"## Every model, {_SHOTS}-shot",
-        "",
-        "MRR (95 % interval) / H@10; visibility `entity-split`, filter `static`. Intervals over",
-        f"entities and seeds, both drawn with replacement ({RESAMPLES:,} draws).",
-        "",
-        *headline(results),
-        "",
-        shown,
-        *(["", *_SAMPLE.splitlines()] if results.folder else []),
-    ]
+    made = written("overview", shots=_SHOTS, draws=RESAMPLES, table=headline(results))
+    return made + (written("samples") if results.folder else [])
 
 
 @section("test-graphs", place=14)
@@ -116,21 +84,18 @@ def unseen_graphs(results: Results) -> list[str]:
     above = "; ".join(
         f"{c.other.label} on {c.dataset}, {c.shots}-shot" for c in made if c.difference <= 0
     )
-    lines = ["", "## Graphs that no choice has seen", "", *_TEST_GRAPHS.splitlines()]
+    tables: list[str] = []
     for shots in (k for k in (3, 1, 2) if k in graphs.shots):
         learned = [row for row in graphs.rows(shots) if row.model not in RULES]
         seeds = {len(graphs.of(name, row, shots)) for name in graphs.datasets for row in learned}
         seen = f"{min(seeds)} to {max(seeds)} seeds of a learned row" if seeds else "rules"
-        lines += ["", f"{shots}-shot, {seen}:", "", *headline(graphs, shots)]
-    return [
-        *lines,
-        "",
-        "![Every model with its interval on the test graphs](figures/test-graphs.png)",
-        "",
+        tables += ["", f"{shots}-shot, {seen}:", "", *headline(graphs, shots)]
+    result = (
         f"`evidence` has the higher MRR in {higher} of {len(made)} comparisons with another row, "
         f"significantly in {len(better)}; significantly the lower one in {len(worse)} (corrected)."
-        + (f" Not below it: {above}." if above else ""),
-    ]
+    )
+    result += f" Not below it: {above}." if above else ""
+    return written("test-graphs", tables=tables[1:], result=result)
 
 
 def _mean(results: Results, dataset: str, row: Row) -> float | None:
@@ -143,28 +108,18 @@ def _three_questions(results: Results) -> list[str]:
     """``frozen`` and ``streaming`` beside ``entity-split``, K = 3."""
     columns = [(d, v.value) for d in results.datasets for v in Visibility]
     rows = {row for v in Visibility for row in results.rows(_SHOTS, v.value)}
-    shown = [row for row in results.rows(_SHOTS) if row in rows and row.preset == "default"]
+    chosen = [row for row in results.rows(_SHOTS) if row in rows and row.preset == "default"]
 
     def cell(row: Row, column: tuple[str, str]) -> str:
-        runs = results.of(column[0], row, _SHOTS, column[1])
-        values = values_of(runs)
-        if values is None:
-            return MISSING
-        return " / ".join(number(x) for x in values.mean(0)[[0, 3]]) + stale_mark(runs)
+        return shown(
+            results.of(column[0], row, _SHOTS, column[1]),
+            lambda values: " / ".join(number(x) for x in values.mean(0)[[0, 3]]),
+        )
 
     if not any(results.rows(_SHOTS, v) for v in ("frozen", "streaming")):
         return []
     heads = ["", *(f"{d}, `{v}`" for d, v in columns)]
-    return [
-        "",
-        "## Which question is asked: three visibilities",
-        "",
-        *_QUESTIONS.splitlines(),
-        "",
-        f"MRR / H@10, {_SHOTS}-shot, filter `static`; an en dash: not run yet.",
-        "",
-        *table(heads, pivot(shown, columns, cell)),
-    ]
+    return written("visibilities", shots=_SHOTS, table=table(heads, pivot(chosen, columns, cell)))
 
 
 def readme_results(results: Results) -> list[str]:
@@ -173,20 +128,16 @@ def readme_results(results: Results) -> list[str]:
     rows: list[list[str]] = []
     for label, row in (
         *((f"`{rule}`", Row(rule)) for rule in RULES),
-        ("`metatkgr`", METATKGR),
+        (METATKGR.label, METATKGR),
+        *([(WALKS.label, WALKS)] if WALKS in results.rows(_SHOTS) else []),
         ("best of the nine baselines there", None),
         *([(best.label, best)] if best and best not in (METATKGR,) else []),
     ):
         cells = []
         for dataset in results.datasets:
-            shown = row or _best_baseline(results, dataset)
-            values = results.values(dataset, shown, _SHOTS) if shown else None
-            if shown is None or values is None:
-                cells.append(MISSING)
-                continue
-            text = f"{_with_interval(results, dataset, shown, _SHOTS)} / "
-            text += number(values[:, 3].mean())
-            cells.append(text + (f", {shown.label}" if row is None else ""))
+            here = row or _best_baseline(results, dataset)
+            text = _in_short(results, dataset, here, _SHOTS) if here else MISSING
+            cells.append(text if row or not here else f"{text}, {here.label}")
         rows.append([label, *cells])
     published = [PUBLISHED["metatkgr", dataset, _SHOTS].mean for dataset in results.datasets]
     first = ["MetaTKGR, as published", *(f"{number(p[0])} / {number(p[3])}" for p in published)]
@@ -303,11 +254,15 @@ def _all_models(results: Results) -> Iterator[Drawing]:
 
 def _draw_all(graphs: dict[str, Draws]) -> Figure:
     names = {row for drawn in graphs.values() for row in drawn.rows}
+    chosen = {
+        row for row in names if row == WALKS or (row.preset == "default" and not row.settings)
+    }
+    # In the order of the graphs on which all were run: few were on the others.
+    shared = [d for d in graphs.values() if chosen <= d.mrr.keys()] or list(graphs.values())
     rows = sorted(
-        (row for row in names if row.preset == "default" and not row.settings),
-        key=lambda row: np.mean([np.mean([*d.mrr[row].values()]) for d in graphs.values()
-                                 if row in d.mrr]),
-    )  # fmt: skip
+        chosen,
+        key=lambda row: np.mean([np.mean([*d.mrr[row].values()]) for d in shared if row in d.mrr]),
+    )
     height = 1.6 + 0.26 * len(rows)
     figure, panels = new_figure(
         "MRR with 95 % intervals", len(graphs), height, 2.6 * len(graphs) + 1

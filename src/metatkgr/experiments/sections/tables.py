@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from metatkgr.data.visibility import Visibility
 from metatkgr.evaluation.evaluator import SUBSETS
-from metatkgr.evaluation.filters import FILTERS
+from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import BASELINES, RULES, Row, row_order
-from metatkgr.experiments.published import INCONSISTENCIES, METRICS, PUBLISHED, Printed
+from metatkgr.experiments.published import CROSS_SHOT, METRICS, PUBLISHED, Printed
 from metatkgr.experiments.records import FloatArray, Record
 from metatkgr.experiments.results import METATKGR, Results, values_of
 from metatkgr.experiments.rounds import changed_settings
-from metatkgr.experiments.sections import section
-from metatkgr.experiments.suite import DATASETS
+from metatkgr.experiments.sections import section, written
+from metatkgr.experiments.suite import CROSS_DATASET, CROSS_TEST, CROSS_TRAIN, DATASETS
 
 __all__ = [
     "BETTER",
@@ -28,6 +28,7 @@ __all__ = [
     "mean_and_spread",
     "number",
     "pivot",
+    "shown",
     "stale_mark",
     "table",
 ]
@@ -38,6 +39,8 @@ STAR = "\\*"
 _PAPER = Row("metatkgr", "paper")
 _USUAL = [*(Row(rule) for rule in RULES), METATKGR, _PAPER, *(Row(model) for model in BASELINES)]
 _ALL = range(len(METRICS))
+_SHOTS = 3
+"""K of the table of probabilities."""
 ColumnT = TypeVar("ColumnT")
 
 
@@ -50,7 +53,7 @@ def mark(value: float, printed: float | None, std: float | None) -> str:
     """Better or worse than a printed number by more than its standard deviation, or within it."""
     if printed is None:
         return ""
-    # To the digits that are printed: a difference beyond them cannot be told.
+    # To the digits that are printed: a difference beyond them is not known.
     away = round(value - printed, 4)
     if abs(away) <= (std or 0.0):
         return WITHIN
@@ -66,6 +69,18 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def stale_mark(runs: Iterable[Record]) -> str:
     """A dagger where settings of the row have changed since a run."""
     return "†" if any(changed_settings(run) for run in runs) else ""
+
+
+def shown(runs: Sequence[Record], text: Callable[[FloatArray], str], *which: str) -> str:
+    """What a cell says of the runs of all seeds.
+
+    Args:
+        runs: of a row under some conditions.
+        text: of (seeds, 4) values.
+        which: filter and subset, if others than 'static' and 'all'.
+    """
+    values = values_of(runs, *which)
+    return MISSING if values is None else text(values) + stale_mark(runs)
 
 
 def pivot(
@@ -87,7 +102,7 @@ def pivot(
     return [line for line in made if not only_known or set(line[1:]) != {MISSING}]
 
 
-def mean_and_spread(values: FloatArray, *, of_all: bool = False) -> list[str]:
+def mean_and_spread(values: FloatArray, *, of_all: bool = False) -> str:
     """Means over seeds; behind the first one, or all, the standard deviation where there is one.
 
     Args:
@@ -98,7 +113,7 @@ def mean_and_spread(values: FloatArray, *, of_all: bool = False) -> list[str]:
     if len(values) > 1:
         for metric in range(len(texts)) if of_all else (0,):
             texts[metric] += f" ± {number(values[:, metric].std(ddof=1))}"
-    return texts
+    return " / ".join(texts)
 
 
 def _beside(printed: Printed | None, metric: int, value: float, *, std: bool = False) -> str:
@@ -128,10 +143,7 @@ def _rows_to_show(results: Results, shots: int) -> list[Row]:
 
 @section("3-shot", place=20, page="tables")
 def _three_shot(results: Results) -> list[str]:
-    if 3 not in results.shots:
-        return []
-    conditions = "Visibility `entity-split`, filter `static`, as in the paper."
-    return ["", "## 3-shot", "", conditions, "", *main_table(results, 3)]
+    return written("3-shot", table=main_table(results, 3)) if 3 in results.shots else []
 
 
 def main_table(results: Results, shots: int) -> list[str]:
@@ -144,11 +156,9 @@ def main_table(results: Results, shots: int) -> list[str]:
 def _few_shot(results: Results) -> list[str]:
     """MRR and H@10 for several numbers of shots, as the paper's second table."""
     columns = [(d, k) for d in results.datasets for k in (1, 2) if k in results.shots]
-    if not columns:
-        return []
     heads = [f"{d}, {k}-shot" for d, k in columns]
     made = _against_paper(results, columns, heads, (0, 3))
-    return ["", "## 1- and 2-shot", "", "MRR / H@10.", "", *made]
+    return written("few-shot", table=made) if columns else []
 
 
 def _against_paper(
@@ -158,14 +168,14 @@ def _against_paper(
     metrics: Sequence[int],
 ) -> list[str]:
     def cell(row: Row, column: tuple[str, int]) -> str:
-        values = results.values(column[0], row, column[1])
-        if values is None:
-            return MISSING
-        mean, printed = values.mean(0), PUBLISHED.get((row.model, *column))
-        return " / ".join(
-            _bold(mean[metric], *column, metric) + _beside(printed, metric, mean[metric])
-            for metric in metrics
-        ) + stale_mark(results.of(column[0], row, column[1]))
+        def text(values: FloatArray) -> str:
+            mean, printed = values.mean(0), PUBLISHED.get((row.model, *column))
+            return " / ".join(
+                _bold(mean[metric], *column, metric) + _beside(printed, metric, mean[metric])
+                for metric in metrics
+            )
+
+        return shown(results.of(column[0], row, column[1]), text)
 
     def published(column: tuple[str, int]) -> str:
         printed = PUBLISHED.get(("metatkgr", *column))
@@ -174,9 +184,9 @@ def _against_paper(
         return " / ".join(number(printed.mean[metric]) for metric in metrics)
 
     first = ["MetaTKGR, as published", *map(published, columns), "5"]
-    shown = sorted({row for _, k in columns for row in _rows_to_show(results, k)}, key=row_order)
+    every = sorted({row for _, k in columns for row in _rows_to_show(results, k)}, key=row_order)
     rows = [] if set(first[1:-1]) == {MISSING} else [first]
-    for row, line in zip(shown, pivot(shown, columns, cell), strict=True):
+    for row, line in zip(every, pivot(every, columns, cell), strict=True):
         rows.append([*line, _seeds(results.of(d, row, k) for d, k in columns)])
     return table(["", *heads, "seeds"], rows)
 
@@ -193,25 +203,22 @@ def _detailed(results: Results) -> list[str]:
     for shots in results.shots:
 
         def cell(row: Row, dataset: str, shots: int = shots) -> str:
-            runs = results.of(dataset, row, shots)
-            values, printed = values_of(runs), PUBLISHED.get((row.model, dataset, shots))
-            if values is None:
-                return MISSING
-            texts = []
-            for metric, own in enumerate(values.T):
+            def one(metric: int, own: FloatArray) -> str:
                 text = _bold(own.mean(), dataset, shots, metric)
                 if len(own) > 1:
                     text += f" ± {number(own.std(ddof=1))}"
                 elif metric == 0:
                     text += interval_of(results, dataset, row, shots)
-                texts.append(text + _beside(printed, metric, own.mean(), std=True))
-            return " / ".join(texts) + stale_mark(runs)
+                printed = PUBLISHED.get((row.model, dataset, shots))
+                return text + _beside(printed, metric, own.mean(), std=True)
+
+            runs = results.of(dataset, row, shots)
+            return shown(runs, lambda values: " / ".join(map(one, _ALL, values.T)))
 
         rows = pivot(_rows_to_show(results, shots), results.datasets, cell)
         lines += ["", f"### {shots}-shot, in detail", "", *table(["", *results.datasets], rows)]
     if set(results.datasets) & set(DATASETS):
-        lines += ["", "Of the published numbers themselves:", ""]
-        lines += [f"- {text}" for text in INCONSISTENCIES]
+        lines += written("inconsistencies")
     return lines
 
 
@@ -241,37 +248,103 @@ def _visibilities(results: Results) -> list[str]:
 
 
 def _subset_table(results: Results, visibility: str, filter: str, shots: int) -> list[str]:
-    shown = results.rows(shots, visibility)
-    if not shown:
-        return []
-    runs_of: dict[tuple[Any, ...], list[Record]] = {
-        (row, dataset): results.of(dataset, row, shots, visibility)
-        for row in shown
-        for dataset in results.datasets
+    runs_of = {
+        row: [results.of(dataset, row, shots, visibility) for dataset in results.datasets]
+        for row in results.rows(shots, visibility)
     }
-    heads = []
-    for dataset in results.datasets:
-        runs = next((runs_of[row, dataset] for row in shown if runs_of[row, dataset]), None)
-        heads.append(dataset + (_sizes(runs[0]) if runs else ""))
+    if not runs_of:
+        return []
+    heads = [
+        dataset + next((_sizes(runs[at][0]) for runs in runs_of.values() if runs[at]), "")
+        for at, dataset in enumerate(results.datasets)
+    ]
     rows = [
-        [
-            f"{row.label}, {subset}",
-            *(_subset_cell(runs_of[row, dataset], filter, subset) for dataset in results.datasets),
-        ]
-        for row in shown
-        for subset in SUBSETS
+        [f"{row.label}, {part}", *(shown(one, mean_and_spread, filter, part) for one in runs)]
+        for row, runs in runs_of.items()
+        for part in SUBSETS
     ]
     return ["", f"Filter `{filter}`, {shots}-shot:", "", *table(["", *heads], rows)]
 
 
 def _sizes(run: Record) -> str:
-    share = run.result["metrics"]["static"]["novel"]["share"]
-    sizes = f"{run.result['tasks']:,} tasks, {run.result['queries']:,} queries"
-    return f" ({sizes}, {share:.1%} novel)"
+    found, novel = run.result, run.result["metrics"]["static"]["novel"]["share"]
+    return f" ({found['tasks']:,} tasks, {found['queries']:,} queries, {novel:.1%} novel)"
 
 
-def _subset_cell(runs: list[Record], filter: str, subset: str) -> str:
-    values = values_of(runs, filter, subset)
+@section("cross-shot", place=50, page="tables")
+def _cross_shot(results: Results) -> list[str]:
+    """MRR / H@1 / H@10 for each K of training (across) and of the test (down)."""
+    crossed = {
+        record.dataset
+        for record in results.records
+        if record.cell.test_shots != str(record.cell.shots)
+    }
+    if not crossed:
+        return []
+    lines = written("cross-shot")
+    heads = [f"`{rule}`" for rule in RULES] + [f"`metatkgr`, trained {k}-shot" for k in CROSS_TRAIN]
+    for dataset in (name for name in results.datasets if name in crossed):
+        rows = [
+            [
+                f"test {test}-shot",
+                *(_cross_cell(_rule_runs(results, dataset, rule, test), None) for rule in RULES),
+                *(_trained_cell(results, dataset, shots, test) for shots in CROSS_TRAIN),
+            ]
+            for test in CROSS_TEST
+        ]
+        lines += ["", f"{dataset}:", "", *table(["", *heads], rows)]
+    return lines
+
+
+def _rule_runs(results: Results, dataset: str, rule: str, test: str) -> list[Record]:
+    """A rule is not trained: under whichever K it was run, it is the same rule."""
+    for shots in (3, 1, 2):
+        own = results.of(dataset, Row(rule), shots, test_shots=test)
+        own = own or (results.of(dataset, Row(rule), int(test)) if test.isdecimal() else [])
+        if own:
+            return own
+    return []
+
+
+def _trained_cell(results: Results, dataset: str, shots: int, test: str) -> str:
+    printed = CROSS_SHOT.get((shots, test)) if dataset == CROSS_DATASET else None
+    return _cross_cell(results.of(dataset, METATKGR, shots, test_shots=test), printed)
+
+
+def _cross_cell(runs: list[Record], printed: tuple[float | None, ...] | None) -> str:
+    values = values_of(runs)
     if values is None:
         return MISSING
-    return " / ".join(mean_and_spread(values)) + stale_mark(runs)
+    return " / ".join(
+        number(mean) + (f" ({number(p)} {mark(mean, p, None)})" if p is not None else "")
+        for mean, p in zip(values.mean(0)[[0, 1, 3]], printed or (None,) * 3, strict=True)
+    )
+
+
+@section("calibration", place=90, page="tables")
+def _calibration(results: Results) -> list[str]:
+    """How far off probabilities are, on meta-validation and on meta-test; means over seeds."""
+    rows = pivot(
+        results.rows(_SHOTS),
+        results.datasets,
+        lambda row, dataset: _calibration_cell(results.of(dataset, row, _SHOTS)),
+        only_known=True,
+    )
+    return written("calibration", table=table(["", *results.datasets], rows)) if rows else []
+
+
+def _calibration_cell(runs: Sequence[Record]) -> str:
+    parts = [run.result.get("calibration") or {} for run in runs]
+    known = [(p["fitted"], p["meta-test"]) for p in parts if p.get("fitted") and p.get("meta-test")]
+
+    def mean(values: list[float | None]) -> float | None:
+        measured = [value for value in values if value is not None]
+        return sum(measured) / len(measured) if measured else None
+
+    if not known:
+        return MISSING
+    fitted = mean([before.get("ece") for before, _ in known])
+    error, stated, correct = (
+        mean([after.get(key) for _, after in known]) for key in ("ece", "stated", "correct")
+    )
+    return f"{number(fitted)} / {number(error)} ({number(stated)}, {number(correct)})"

@@ -21,7 +21,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts
 from metatkgr.graph.pairs import LatestLinks, Pairs
-from metatkgr.graph.ragged import expand_ranges, some_rows
+from metatkgr.graph.ragged import expand_ranges, in_order_of, some_rows
 from metatkgr.models.base import Explanation, Link
 
 __all__ = ["supporting"]
@@ -207,17 +207,14 @@ def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
     links, queries = fillers.links, len(asked.time)
     slot = asked.answer * asked.history.relations + asked.inverse
     # The latest facts are among those of the links that were seen last.
-    order = torch.argsort(links.target, stable=True)
-    order = order[torch.argsort(links.last[order], descending=True, stable=True)]
-    links = links.kept(order[torch.argsort(links.row[order], stable=True)])
+    links = links.kept(in_order_of(links.row, -links.last, links.target))
     start = torch.searchsorted(links.row, links.row)
     links = links.kept(torch.arange(len(start), device=start.device) - start < _SHOWN)
     time = asked.time[links.row]
     row, step, _ = asked.pairs.times(slot[links.row], links.target, time, _SHOWN)
     query, other = some_rows(row, links.row, links.target)
     # The latest first, of equal ones by the other's number.
-    order = torch.argsort(other, stable=True)
-    order = order[torch.argsort((query * asked.history.steps - step)[order], stable=True)]
+    order = in_order_of(query * asked.history.steps - step, other)
     query, step, other = some_rows(order, query, step, other)
     place = torch.arange(query.numel(), device=query.device) - torch.searchsorted(query, query)
     shown = some_rows(place < _SHOWN, query, step, other)

@@ -37,7 +37,7 @@ _NEVER = 1 << 62
 _ENDS = 64
 """First and last facts of an entity among which one is looked for that is not left out."""
 _LINKS = 512
-"""Links of a candidate by which it is told when others met it last."""
+"""Links of a candidate which say when others met it last."""
 _FACTS = 4096
 """Facts of a link that are looked at, the latest."""
 _LEAST = 1e-3

@@ -191,7 +191,7 @@ def initial_frequency(dimension: int) -> Tensor:
     """(d,) frequencies in geometric steps from 1 to 1e-4 radians per step.
 
     The period 2π/ω then runs from 6 steps to 60,000 with the same number of features per factor of
-    ten, so that days and decades are told apart before the frequencies have learnt anything.
+    ten, so that days and decades differ before the frequencies have learnt anything.
     """
     return torch.logspace(0, -math.log10(_LONGEST), dimension)
 

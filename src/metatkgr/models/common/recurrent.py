@@ -43,7 +43,7 @@ class Noise:
         return x * (self._draw(x) >= self.dropout) * (1 / (1 - self.dropout))
 
     def rrelu(self, x: Tensor) -> Tensor:
-        """x where positive, a·x elsewhere with a drawn anew for each number."""
+        """x where positive, else a·x with a drawn anew for each number."""
         low, high = _SLOPES
         if self.generator is None:
             return torch.nn.functional.leaky_relu(x, (low + high) / 2)

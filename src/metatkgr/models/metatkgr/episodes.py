@@ -24,9 +24,11 @@ from metatkgr.models.metatkgr.newcomers import (
     adapt_everyone,
     adapt_own,
     query_scores,
+    unit_vectors,
 )
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
+from metatkgr.models.metatkgr.walks import Walks, explore
 from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.recent import Recent
 
@@ -36,6 +38,10 @@ INNER = "inner."
 """How the names of what the outer loop learns begin, among those of the model."""
 _CACHE_BYTES = 1 << 30
 """Times of which everybody's vectors are kept."""
+_FOLLOWED = 1 << 23
+"""How many links the walks of some queries follow in one go; bounds memory."""
+_LINK_BYTES = 24
+"""What is kept of a time, at most, for each fact that is ever visible."""
 _SHOWN, _LEAST = 3, 0.01
 """So many reasons at most, each with a loss of probability of at least so much."""
 
@@ -49,6 +55,8 @@ class Adapter:
         index: the public facts.
         supports: the first facts of the new entities.
         settings: of the model.
+        before: an adapter whose entities are the first of these; its fixed vectors are not drawn
+            again.
     """
 
     def __init__(
@@ -58,10 +66,15 @@ class Adapter:
         index: TemporalIndex,
         supports: Supports,
         settings: MetaTKGRSettings,
+        before: Adapter | None = None,
     ) -> None:
         self.entity, self.relation = weights["entity"].detach(), weights["relation"].detach()
         self.learned = _with_steps(weights, settings.inner_steps)
         self.has_row, self.settings = has_row, settings
+        count, dimension = self.entity.shape
+        known = self.entity[:0] if before is None else before.unit[:count].to(self.entity.device)
+        later = torch.arange(len(known), count, device=self.entity.device)
+        self.unit: Tensor = torch.cat([known, unit_vectors(later, dimension)])
         self.around = Around(
             index,
             supports,
@@ -69,6 +82,8 @@ class Adapter:
             budget=settings.budget,
             contrast=settings.support_negatives,
         )
+        links = max(len(index), 1)
+        self.moments = Recent(self.around.at, _CACHE_BYTES // (_LINK_BYTES * links))
         size = self.entity.numel() * self.entity.element_size()
         self._everyone = Recent(self._adapted_at, _CACHE_BYTES // max(2 * size, 1))
 
@@ -79,17 +94,57 @@ class Adapter:
             self.entity,
             self.relation,
             self.has_row,
+            self.unit,
             moment,
             rounds=self.settings.rounds,
             leave_out=not self.settings.own_in_support,
         )
 
-    def logits(self, moment: Moment, everyone: Vectors, entity: Tensor, relation: Tensor) -> Tensor:
+    def logits(
+        self,
+        moment: Moment,
+        everyone: Vectors,
+        entity: Tensor,
+        relation: Tensor,
+    ) -> Tensor:
         """(Q, E) scores of all candidates of queries at one time."""
         asked, row = torch.unique(entity, return_inverse=True)
         links = self.around.own(asked, moment.time)
         vectors = self._own(moment, everyone, links, asked)[row]
-        return query_scores(self.learned, everyone, moment, vectors, relation, links.of(row))
+        return self._scores(moment, everyone, vectors, entity, relation, links.of(row))
+
+    def _scores(
+        self,
+        moment: Moment,
+        everyone: Vectors,
+        vectors: Tensor,
+        entity: Tensor,
+        relation: Tensor,
+        links: Links,
+    ) -> Tensor:
+        """(Q, E) scores, with a row of links for each query."""
+        walks = self._walks(entity, relation, torch.full_like(entity, moment.time), links)
+        return query_scores(self.learned, everyone, moment, vectors, relation, links, walks)
+
+    def _walks(
+        self,
+        entity: Tensor,
+        relation: Tensor,
+        time: Tensor,
+        links: Links,
+    ) -> Walks | None:
+        if not self.settings.hops:
+            return None
+        return explore(
+            self.learned,
+            self.around.index,
+            entity,
+            relation,
+            time,
+            links,
+            pool=self.settings.pool,
+            budget=self.settings.walkers,
+        )
 
     def _own(self, moment: Moment, everyone: Vectors, links: Links, entity: Tensor) -> Tensor:
         leave_out = not self.settings.own_in_support
@@ -99,17 +154,17 @@ class Adapter:
 
     @torch.no_grad()
     def _adapted_at(self, time: int) -> tuple[Moment, Vectors]:
-        moment = self.around.at(time)
+        moment = self.moments(time)
         return moment, self.everyone(moment)
 
     @torch.no_grad()
     def score(self, entity: Tensor, relation: Tensor, time: Tensor) -> Tensor:
         """(Q, E) scores of all candidates."""
         scores = torch.empty(len(entity), len(self.entity), device=entity.device)
+        together = max(_FOLLOWED // (self.settings.pool * self.settings.walkers), 1)
         for when in torch.unique(time).tolist():
-            rows = (time == when).nonzero().squeeze(1)
-            moment, everyone = self._everyone(when)
-            scores[rows] = self.logits(moment, everyone, entity[rows], relation[rows])
+            for rows in (time == when).nonzero().squeeze(1).split(together):
+                scores[rows] = self.logits(*self._everyone(when), entity[rows], relation[rows])
         return scores if self.settings.answers_itself else mask_query_entity(scores, entity)
 
     @torch.no_grad()
@@ -125,8 +180,8 @@ class Adapter:
         there = torch.cat([kept.new_ones(1, count), kept]).nonzero()
         worlds = Links(there[:, 0], *(column[there[:, 1]] for column in links[1:]))
         vectors = self._own(moment, everyone, worlds, torch.full_like(world, entity))
-        directed = torch.full_like(world, relation)
-        scores = query_scores(self.learned, everyone, moment, vectors, directed, worlds)
+        asked, directed = (torch.full_like(world, value) for value in (entity, relation))
+        scores = self._scores(moment, everyone, vectors, asked, directed, worlds)
         if not self.settings.answers_itself:
             mask_query_entity(scores, torch.full_like(world, entity))
         chance = functional.log_softmax(scores.double(), 1)[:, candidate]
@@ -200,10 +255,12 @@ class EpisodePhase:
         self.columns = [torch.from_numpy(np.ascontiguousarray(c)).long() for c in columns]
         self.time = questions.time[row]
         self.interval = _intervals(tasks, settings)
-        self.adapters = []
+        self.adapters: list[Adapter] = []
         for visible in _visible(tasks, self.time, self.interval, settings):
             index = TemporalIndex.of(visible, device=has_row.device)
-            self.adapters.append(Adapter(weights, has_row, index, tasks.supports, settings))
+            before = self.adapters[-1] if self.adapters else None
+            adapter = Adapter(weights, has_row, index, tasks.supports, settings, before)
+            self.adapters.append(adapter)
         weight = np.where(novel_answers(tasks), settings.novel_weight, 1.0)
         self.weight = torch.from_numpy(weight).float()
         self.prior: Mapping[str, Tensor] = {}
@@ -242,7 +299,7 @@ class EpisodePhase:
             column[rows].to(adapter.entity.device)
             for column in (batch.entity, batch.relation, batch.answer, batch.weight)
         )
-        moment = adapter.around.at(batch.time)
+        moment = adapter.moments(batch.time)
         with torch.set_grad_enabled(settings.second_order and torch.is_grad_enabled()):
             everyone = adapter.everyone(moment)
         logits = adapter.logits(moment, everyone, entity, relation)

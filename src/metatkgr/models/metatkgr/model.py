@@ -26,6 +26,7 @@ from metatkgr.models.metatkgr.explain import LeaveOneOut
 from metatkgr.models.metatkgr.newcomers import initial
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
+from metatkgr.models.metatkgr.walks import initial_walk
 from metatkgr.models.trainable import Phase, TrainableModel
 from metatkgr.recent import Recent
 
@@ -98,6 +99,8 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         tables = random_tables(entities, relations, self.settings.dimension, generator)
         if self._adapts:
             learned = initial(self.settings.inner_steps)
+            if self.settings.hops:
+                learned |= initial_walk(self.settings.hops)
             # A relation that the background does not know begins without a direction.
             tables["relation"].zero_()
             tables["has_row"] = torch.zeros(entities, dtype=torch.bool)
@@ -144,8 +147,9 @@ class MetaTKGR(TrainableModel[MetaTKGRSettings], Explains):
         """Keep the supports; parameters are adapted to them when queries are scored."""
         self.supports_ = supports
         if self._adapts:
+            before = vars(self).get("adapter_")
             self.adapter_ = Adapter(
-                self.weights, self.has_row, self.index_, supports, self.settings
+                self.weights, self.has_row, self.index_, supports, self.settings, before
             )
             return self
         self.sampler_ = sampler_for(self.index_, supports, self.settings)

@@ -37,6 +37,7 @@ from torch.nn import functional
 from metatkgr.graph.negatives import fixed_negatives
 from metatkgr.models.common.scores import relation_vectors, score_all
 from metatkgr.models.metatkgr.links import Links, Moment
+from metatkgr.models.metatkgr.walks import Walks, kinds_of, spread
 
 __all__ = [
     "STEPWISE",
@@ -45,6 +46,7 @@ __all__ = [
     "adapt_own",
     "initial",
     "query_scores",
+    "unit_vectors",
 ]
 
 STEPWISE = ("step", "momentum", "relation_step")
@@ -96,6 +98,7 @@ def adapt_everyone(
     entity: Tensor,
     relation: Tensor,
     has_row: Tensor,
+    unit: Tensor,
     moment: Moment,
     *,
     rounds: int,
@@ -108,11 +111,12 @@ def adapt_everyone(
         entity: (E, d) from training; what it holds of entities without a row is not read.
         relation: (R, d) from training.
         has_row: (E,) bool.
+        unit: (E, d) u, see :func:`unit_vectors`.
         moment: what is visible.
         rounds: how often vectors are passed on to partners.
         leave_out: whether a link is left out of the vector that foretells it.
     """
-    start = _starts(learned, entity, has_row)
+    start = _starts(learned, entity, has_row, unit)
     vectors, relation = _adapt(
         learned,
         Vectors(start, relation, start),
@@ -171,6 +175,7 @@ def query_scores(
     vectors: Tensor,
     relation: Tensor,
     links: Links,
+    walks: Walks | None = None,
 ) -> Tensor:
     """(Q, E) scores of all candidates of queries at one time.
 
@@ -181,30 +186,37 @@ def query_scores(
         vectors: (Q, d) of the query entities.
         relation: (Q,) directed.
         links: of the query entities, a row for each query.
+        walks: of the queries.
     """
     translated = vectors + relation_vectors(adapted.relation, relation)
     scores = learned["weight"].exp() * score_all(translated, adapted.entity)
-    half, asked = len(adapted.relation), relation[links.row]
-    inverse = links.relation % half == asked % half
-    kind = torch.where(links.relation == asked, 0, torch.where(inverse, 1, 2))
+    kind = kinds_of(links.relation, relation[links.row], len(adapted.relation))
     fade = functional.softplus(learned["memory_fade"])[kind]
     memory = learned["memory"][kind] * torch.exp(-fade * torch.log1p(links.age))
     # In place: the table is the largest thing here, and nothing above wants it back.
     scores.index_put_((links.row, links.target), memory, accumulate=True)
+    # Queries by one relation share what has stood in its slot.
     kinds, row = torch.unique(relation, return_inverse=True)
     everyone = torch.arange(scores.shape[1], device=scores.device)
-    return scores.add_(slot_bias(learned, moment.fillers(kinds.unsqueeze(1), everyone))[row])
+    scores.add_(slot_bias(learned, moment.fillers(kinds.unsqueeze(1), everyone))[row])
+    if walks is None:
+        return scores
+    reached = spread(learned, walks)
+    return scores.index_put_((reached.query, reached.entity), reached.value, accumulate=True)
 
 
-def _starts(learned: Mapping[str, Tensor], entity: Tensor, has_row: Tensor) -> Tensor:
+def unit_vectors(entity: Tensor, dimension: int) -> Tensor:
+    """(n, d) u of entities: 1 long in the mean, and a function of nothing but their numbers."""
+    draw = fixed_negatives(entity, torch.zeros_like(entity), dimension, _DRAWS)
+    # Evenly between -1 and 1 has a variance of 1/3; u has the length 1, as rows begin with.
+    unit: Tensor = (draw * (2 / _DRAWS) - 1).float() * (3 / dimension) ** 0.5
+    return unit
+
+
+def _starts(learned: Mapping[str, Tensor], entity: Tensor, has_row: Tensor, unit: Tensor) -> Tensor:
     """(E, d) rows; and u around their mean, of a learned length, where there is none."""
     known = has_row.unsqueeze(1)
     mean = (entity * known).sum(0) / has_row.sum().clamp(min=1)
-    count, d = entity.shape
-    everyone = torch.arange(count, device=entity.device)
-    draw = fixed_negatives(everyone, torch.zeros_like(everyone), d, _DRAWS)
-    # Evenly between -1 and 1 has a variance of 1/3; u has the length 1, as rows begin with.
-    unit = (draw * (2 / _DRAWS) - 1).to(entity.dtype) * (3 / d) ** 0.5
     return torch.where(known, entity, mean + learned["length"].exp() * unit)
 
 

@@ -76,6 +76,12 @@ class MetaTKGRSettings(FewShotSettings):
     """Gradient steps of the inner optimisation."""
     rounds: Annotated[int, Range(1, 16)] = 2
     """How often 'adapted' passes vectors on between entities that have no row."""
+    hops: Annotated[int, Range(0, 8)] = 0
+    """How far 'adapted' walks along links to reach candidates (``walks.py``); 0: not at all."""
+    pool: Annotated[int, Range(1, 512)] = 64
+    """Among how many links of an entity its walks choose, those that began last."""
+    walkers: Annotated[int, Range(1, 512)] = 64
+    """b of the walks: how many states of a query they go on from."""
     novel_weight: Weight = 3.0
     """Weight of a novel answer in the outer loss of 'adapted'; that of a repeat is 1."""
     second_order: bool = True
@@ -148,6 +154,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         "outer_rate": 0.1,
         "epochs": 6,
         "patience": 2,
+    },
+    "walks": {
+        "newcomers": "adapted",
+        "inner_steps": 0,
+        "own_in_support": False,
+        "support_negatives": 128,
+        "batch_size": 300,
+        "outer_rate": 0.03,
+        "epochs": 3,
+        "patience": 2,
+        "hops": 3,
     },
     "paper": _PAPER,
     "paper:WIKI": _PAPER | {"margin": 0.4, "inner_rate": 0.00005},

@@ -8,17 +8,20 @@ const MOST_LINKS = 9;
 function linksOf(reasons, entity) {
   const links = new Map();
   for (const reason of reasons) {
+    // Where all facts are drawn, their own counts tell the number that the words tell.
+    const drawn = reason.kind === "path" ? reason.facts.length >> 1 : reason.facts.length;
     for (const [subject, relation, object, time] of reason.facts) {
       const key = JSON.stringify([subject, relation, object]);
       const link = links.get(key)
         ?? { subject, relation, object, times: new Set(), count: 0, all: 0, weight: 0 };
       link.times.add(time);
       // Of very many facts some are sent; the picture tells the number that the words tell.
-      const many = { repeat: "count", contact: "all", frequency: "all",
-        // Of walks the words count those others who took them, not the one who is asked about.
-        path: subject === entity || object === entity ? null : "all" }[reason.kind];
+      const own = subject === entity || object === entity;
+      const many = { repeat: "count", contact: "all",
+        // Of others, not of the one who is asked about, tell the words of walks and of a slot.
+        frequency: own ? null : "all", path: own ? null : "all" }[reason.kind];
       link.count = Math.max(link.count, link.times.size);
-      if (many) link[many] = Math.max(link[many], reason.count);
+      if (many && reason.count > drawn) link[many] = Math.max(link[many], reason.count);
       link.weight = Math.max(link.weight, reason.weight);
       links.set(key, link);
     }

@@ -11,7 +11,7 @@ import { factItem, timelineChart } from "./timeline.js";
 const FEW_FACTS = 12;
 const NEAR_FACTS = 6;
 const DATE_INPUTS = { day: "date", week: "date", hour: "text", month: "month" };
-const state = { graph: null, entity: null, label: "", forecasts: [], turn: 0, whatIf: [] };
+const state = { graph: null, entity: null, label: "", forecasts: [], turn: 0, whatIf: [], replaces: null };
 
 const fail = (error) => say($("alert"), error.message);
 const guard = (work) => (...given) => {
@@ -85,7 +85,8 @@ async function showTimeline() {
   const { total, facts, ids } = await get("/facts", { entity: state.entity, limit: 1000 });
   const list = $("timeline");
   const latest = facts.map((fact, i) => [fact, ids[i]]).reverse();
-  const item = ([fact, id]) => factItem(fact, id ? guard(() => takeBack(id)) : null);
+  const item = ([fact, id]) => factItem(fact, id
+    ? [["Correct", () => correct(id, fact)], ["Take back", guard(() => takeBack(id))]] : []);
   list.replaceChildren(...latest.slice(0, FEW_FACTS).map(item));
   const more = $("timeline-more");
   show(more, latest.length > FEW_FACTS);
@@ -109,6 +110,20 @@ async function takeBack(id) {
   if (entities.some((match) => match.name === state.entity)) {
     await Promise.all([showTimeline(), forecast()]);
   } else goTo("forecast");
+}
+
+/** The form, filled with a fact in whose place another comes. */
+function correct(id, [subject, relation, object, time]) {
+  $("new-facts").replaceChildren();
+  toggleNew(true);
+  state.replaces = id;
+  $("new-name").value = subject;
+  $("what-0").value = state.graph.relations.find((known) => known.label === relation).name;
+  $("other-0").value = object;
+  $("when-0").value = time;
+  for (const field of ["new-more", "new-suppose-field"]) show($(field), false);
+  write($("new-title"), "Who");
+  write($("new-save"), "Save the correction");
 }
 
 /** Whether the entity is only supposed: nobody else knows of it. */
@@ -176,7 +191,7 @@ async function forecast() {
 function sayCondition(query) {
   const condition = query.within ? "that it comes in this time"
     : query.relation === null ? "of its next fact" : "given that such a fact happens";
-  for (const number of $("forecasts").querySelectorAll(".percent")) {
+  for (const number of $("forecasts").querySelectorAll(".percent:not(:has(small))")) {
     number.append(make("small", {}, condition));
   }
 }
@@ -190,16 +205,16 @@ function ends(item) {
 /** Rows for what the forecasts leave. */
 function rest(query, other, someoneNew, comes) {
   if (typeof other !== "number") return [];
-  const row = (what, small, chance) => make("li", { class: "rest" },
+  const row = (what, small, chance, condition = null) => make("li", { class: "rest" },
     make("span", {}, what, small ? make("small", {}, small) : null),
-    make("span", { class: "percent" }, percent(chance)));
+    make("span", { class: "percent" }, percent(chance), condition && make("small", {}, condition)));
   const rows = [row("anything else",
     typeof someoneNew === "number" ? `someone new: ${percent(someoneNew)}` : null, other)];
-  if (query.within) rows.push(row("nothing such in this time", null, 1 - comes));
+  if (query.within) rows.push(row("nothing such", null, 1 - comes, "that none comes in this time"));
   return rows;
 }
 
-function showForecasts({ query, forecasts, other, someone_new: someoneNew, comes, calibration }) {
+function showForecasts({ query, forecasts, other, someone_new: someoneNew, comes, when, calibration }) {
   state.forecasts = forecasts;
   const until = query.until && query.until !== query.at ? ` to ${query.until}` : "";
   write($("forecast-title"), query.relation === null
@@ -222,11 +237,13 @@ function showForecasts({ query, forecasts, other, someone_new: someoneNew, comes
     make("span", { class: "track" }, bar)));
   }), ...rest(query, other, someoneNew, comes));
   const error = calibration?.ece;
-  $("calibration").textContent = (query.within
+  const off = typeof error === "number"
+    ? ` Fitted to past questions; the first was off by ${percent(error)} on average.` : "";
+  $("calibration").textContent = query.within
     ? `Probabilities: that the next such fact comes from ${query.at} to ${query.until}.`
-    : "Probabilities: given that such a fact happens.")
-    + (typeof error === "number"
-      ? ` Fitted to past questions; the first was off by ${percent(error)} on average.` : "");
+    : `Probabilities: given that such a fact happens.${off}`;
+  say($("when"), when.length ? "Such a fact comes by "
+    + `${when.map(([date, chance]) => `${date}: ${percent(chance)}`).join(", by ")}.` : "");
   if (forecasts.length) choose(0, false);
 }
 
@@ -242,7 +259,7 @@ function choose(i, move) {
   const reasons = item.reasons;
   show($("evidence-note"), reasons.some(({ kind }) => kind !== "vectors"));
   drawWhy(item);
-  $("evidence").replaceChildren(...(reasons.length ? reasons.map(reasonItem)
+  $("evidence").replaceChildren(...(reasons.length ? grouped(reasons)
     : [make("li", {}, "This model gives no reasons for it.")]));
   if (move) {
     $("evidence-title").focus({ preventScroll: true });
@@ -272,6 +289,23 @@ async function showNear(item, name) {
     .find((node) => node.getAttribute("aria-label") === label)?.focus({ preventScroll: true });
 }
 
+/** What speaks for it, what against it, and what was looked at and made no difference. */
+function grouped(reasons) {
+  const items = (some) => some.map(reasonItem);
+  const group = (title, some) => some.length
+    ? [make("li", { class: "group" }, make("h3", {}, title)), ...items(some)] : [];
+  const weighs = (reason) => reason.weight !== 0 || reason.kind === "vectors";
+  const none = reasons.filter((reason) => !weighs(reason));
+  if (none.length === reasons.length) return group("Together; each alone makes no difference", none);
+  return [
+    ...group("Because", reasons.filter((reason) => weighs(reason) && reason.weight >= 0)),
+    ...group("Against", reasons.filter((reason) => reason.weight < 0)),
+    ...(none.length ? [make("li", { class: "group" }, make("details", {},
+      make("summary", {}, `Looked at, made no difference: ${none.length}`),
+      make("ul", {}, ...items(none))))] : []),
+  ];
+}
+
 function reasonItem(reason) {
   const facts = reason.facts.map(([subject, relation, object, time]) => make("li", {}, `${time}: `,
     nameLink(subject), ` ${relation} `, nameLink(object)));
@@ -280,7 +314,7 @@ function reasonItem(reason) {
   return make("li", { class: against ? "against" : null },
     reason.kind === "vectors" ? null
       : make("span", { class: "weight", title: meaning }, percent(Math.abs(reason.weight))),
-    reason.text,
+    reason.text.replace(/^against: /, ""),
     facts.length ? make("details", {},
       make("summary", {}, facts.length === 1 ? "the fact" : `the ${facts.length} facts`),
       make("ul", {}, ...facts)) : null);
@@ -338,11 +372,12 @@ async function saveNew(sure = false) {
   say($("new-error"), problem);
   show($("new-confirm"), false);
   if (problem) return;
-  if ($("new-suppose").checked) {
+  if ($("new-suppose").checked && !state.replaces) {
     suppose(await marked(name, facts));
   } else {
     try {
-      await post("/facts", { facts, source: "the page", confirm_new: sure, allow_far: sure });
+      const told = state.replaces ? { ...facts[0], replaces: state.replaces } : { facts };
+      await post("/facts", { ...told, source: "the page", confirm_new: sure, allow_far: sure });
     } catch (error) {
       say($("new-error"), error.message);
       // Asked back: a name that is nearly a known one, or a date far ahead.
@@ -379,6 +414,14 @@ function suppose(facts) {
 function toggleNew(open) {
   show($("new-form"), open);
   $("new-toggle").setAttribute("aria-expanded", open);
+  if (state.replaces) {
+    state.replaces = null;
+    $("new-facts").replaceChildren();
+    $("new-name").value = "";
+    for (const field of ["new-more", "new-suppose-field"]) show($(field));
+    write($("new-title"), "Name of the new entity");
+    write($("new-save"), "Save and forecast");
+  }
   if (open && !$("new-facts").children.length) addFactRow();
   if (open) $("new-name").focus();
 }

@@ -50,12 +50,12 @@ function scale(dates) {
   return (date) => (span ? (number(date) - low) / span : 0.5);
 }
 
-/** A fact whose names lead on; one that the service was told can be taken back. */
-export function factItem([subject, relation, object, time], retract = null) {
+/** A fact whose names lead on, with what can be done to one that the service was told. */
+export function factItem([subject, relation, object, time], actions = []) {
   return make("li", {},
     make("time", {}, time), nameLink(subject), " ", make("i", {}, relation), " ", nameLink(object),
-    retract && make("button", {
-      type: "button", class: "plain take-back", onclick: retract,
-      "aria-label": `Take back: ${subject} ${relation} ${object}, ${time}`,
-    }, "Take back"));
+    ...actions.map(([what, onclick]) => make("button", {
+      type: "button", class: `plain ${what.toLowerCase().replace(" ", "-")}`, onclick,
+      "aria-label": `${what}: ${subject} ${relation} ${object}, ${time}`,
+    }, what)));
 }

@@ -14,7 +14,7 @@ from metatkgr.data.readers.formats import register
 from metatkgr.data.readers.layout import ROLES, SAMPLE
 from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.tables import Rows, rows_of_frame
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 
 _ROWS = 1 << 20
 
@@ -22,11 +22,7 @@ _ROWS = 1 << 20
 @register(".parquet")
 def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool) -> Iterator[Rows]:
     """The rows of a Parquet file; see :class:`FileFormat`."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError(f"to read {file}, install pyarrow (pip install pyarrow)") from None
+    pa, parquet = need("pyarrow"), need("pyarrow.parquet")
     try:
         opened = parquet.ParquetFile(file)
         # No part of a fact is a list or a table, and how long they are the file need not tell.

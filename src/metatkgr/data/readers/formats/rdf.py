@@ -23,7 +23,7 @@ from metatkgr.data.readers.headers import role_of
 from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.tables import Rows, rows_of_mappings
 from metatkgr.data.readers.times import Kind, kind_of
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 
 _FORMATS = {".nq": "N_QUADS", ".nt": "N_TRIPLES", ".ttl": "TURTLE", ".trig": "TRIG"}
 _BY_LINE = (".nq", ".nt")
@@ -47,10 +47,7 @@ class _Statements:
 @register(*_FORMATS, compressed=True)
 def read(file: Path, options: ReadOptions, rows: int | None, *, times_only: bool) -> Iterator[Rows]:
     """The facts of an RDF file; see :class:`FileFormat`."""
-    try:
-        import pyoxigraph
-    except ImportError:
-        raise DataError(f"to read {file}, install pyoxigraph (pip install pyoxigraph)") from None
+    pyoxigraph = need("pyoxigraph")
     _, suffix, compression = kind_of_file(file)
     data = b"".join(blocks_of(file, compression, None, Budget(str(file), options)))
     rdf = getattr(pyoxigraph.RdfFormat, _FORMATS[suffix])

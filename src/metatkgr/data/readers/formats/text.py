@@ -7,7 +7,7 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 from zipfile import BadZipFile, ZipFile
 
 from metatkgr.data.readers.cells import sample_cells
@@ -23,11 +23,13 @@ from metatkgr.data.readers.layout import (
 from metatkgr.data.readers.lines import BLANK, TextFile, split
 from metatkgr.data.readers.options import Budget, ReadOptions
 from metatkgr.data.readers.tables import Rows
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 
 __all__ = ["blocks_of", "rows_of_text"]
 
 _BYTES_PER_ROW = 48
+_BYTES_PER_LETTER = 512
+"""Of the first lines: each letter may be a cell, of which all that is guessed has copies."""
 _LONGEST_LINE = 1 << 28
 _BLOCK = 1 << 24
 
@@ -64,6 +66,8 @@ def rows_of_text(
                 raise DataError(f"{source} is UTF-16 text: save it as UTF-8")
             block = block.removeprefix(BOM_UTF8)
         if layout is None and (lines := _sample(block)):
+            longest = max(len(line) for _, line in lines)
+            Budget(source, options).take("a line so long", size=_BYTES_PER_LETTER * longest)
             delimiter = options.delimiter or pick_delimiter([line for _, line in lines], suffix)
             cells = [sample_cells(line, delimiter) for _, line in lines]
             skip = lines[0][0] if has_header(cells, options) else 0
@@ -150,12 +154,7 @@ def _opened(file: Path, compression: str) -> BinaryIO:
     if compression == ".zip":
         return _only_member(file)
     if compression == ".zst":
-        try:
-            import pyarrow as pa
-        except ImportError:
-            raise DataError(f"to read {file}, install pyarrow (pip install pyarrow)") from None
-        stream: Any = pa.CompressedInputStream(str(file), "zstd")
-        return cast(BinaryIO, stream)
+        return cast(BinaryIO, need("pyarrow").CompressedInputStream(str(file), "zstd"))
     return file.open("rb")
 
 
