@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Response
 from fastapi.security import HTTPBearer
-from pydantic_core import to_json
+from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
@@ -36,6 +36,7 @@ _KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _AT = {"index.html": "/", "docs.html": "/docs"}
 """Files of the page that have a path of their own."""
 _SAID = {
@@ -246,7 +247,7 @@ def _written(made: Any) -> Response:
 
     FastAPI would check it once more, and write it in another thread.
     """
-    return Response(to_json(made), media_type="application/json")
+    return Response(_JSON.dump_json(made), media_type="application/json")
 
 
 def _add_page(app: FastAPI) -> None:
