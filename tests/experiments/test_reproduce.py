@@ -38,7 +38,7 @@ def test_the_whole_pipeline_runs_quickly_and_is_not_run_twice(run: Run, tmp_path
     assert shown.code == 0, shown.err
     assert time.perf_counter() - begin < 120
     cells = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").rglob("*.json")}
-    assert len(cells) == 23
+    assert len(cells) == 27
     assert not list((tmp_path / "work").rglob("*.safetensors"))
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
     for heading in ("3-shot", "Cross-shot", "Who is better", "Ablations", "Datasets", "Figures"):
