@@ -195,7 +195,7 @@ def pretrain(
     """
     from metatkgr.data.periods import Shots
     from metatkgr.data.sources import load
-    from metatkgr.training.opening import choose_device
+    from metatkgr.models.registry import choose_device
     from metatkgr.training.pretraining import SETTINGS, fit, read_graph
 
     wanted: list[int | str] = [Shots.parse(text.strip()).label for text in shots.split(",")]
@@ -269,7 +269,7 @@ def tune(
     Example: `metatkgr tune YAGO --model transe --trials 30 --workers 2`
     """
     from metatkgr.data.periods import Shots
-    from metatkgr.training.opening import choose_device, keep_tuned
+    from metatkgr.models.registry import choose_device, keep_tuned
     from metatkgr.training.study import Search, search_space
     from metatkgr.training.tuning import tune as search_settings
 

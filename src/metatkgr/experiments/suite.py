@@ -15,7 +15,7 @@ from metatkgr.experiments.cells import (
     Cell,
 )
 from metatkgr.models import available
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 
 __all__ = [
     "DATASETS",

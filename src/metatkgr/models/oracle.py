@@ -12,7 +12,8 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world.law import Law
 from metatkgr.errors import DataError
-from metatkgr.models.base import Model, register
+from metatkgr.models.base import Model
+from metatkgr.models.registry import register
 from metatkgr.settings import NoSettings
 
 __all__ = ["Oracle"]

@@ -28,10 +28,11 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import THRESHOLD, PageRank, Walks
 from metatkgr.graph.pairs import PairSteps
-from metatkgr.models.base import Explains, Explanation, Model, register
+from metatkgr.models.base import Explains, Explanation, Model
 from metatkgr.models.common.explanations import supporting
 from metatkgr.models.common.leave_one_out import Deletions, by_weight
 from metatkgr.models.common.listed import ListedScores
+from metatkgr.models.registry import register
 from metatkgr.settings import NoSettings, Range, Sample, Settings
 
 __all__ = ["PageRankRule", "PageRankSettings", "Paths", "Recurrency"]

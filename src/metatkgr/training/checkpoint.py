@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from metatkgr.errors import DataError
 from metatkgr.files import atomic_path, check_file, write_text
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.base import Phase, TrainableModel
 
 __all__ = [
     "KeptStage",

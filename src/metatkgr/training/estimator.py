@@ -20,12 +20,12 @@ from metatkgr.data.visibility import Visibility
 from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_text
+from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.listed import Scores
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.registry import choose_device, trainable
 from metatkgr.training.cluster import connected
 from metatkgr.training.distributed import current_part, evaluate_together, processes
-from metatkgr.training.loop import train
-from metatkgr.training.opening import choose_device, choose_precision, trainable
+from metatkgr.training.loop import choose_precision, train
 from metatkgr.training.runs import (
     RunConfig,
     check_facts,

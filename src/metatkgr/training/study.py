@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 
 from metatkgr.errors import SettingsError, need
 from metatkgr.models import available
-from metatkgr.training.opening import trainable
+from metatkgr.models.registry import trainable
 
 __all__ = [
     "Search",

@@ -18,10 +18,10 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.sources import refuse_test_graph
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import evaluate
+from metatkgr.models.registry import choose_device, trainable
 from metatkgr.training.cluster import connected, crew
 from metatkgr.training.estimator import configure, learn
 from metatkgr.training.loop import DivergedError
-from metatkgr.training.opening import choose_device, trainable
 from metatkgr.training.study import (
     Search,
     ended,

@@ -16,10 +16,10 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.snapshots import ActiveSteps
+from metatkgr.models.base import Part
 from metatkgr.models.baselines.renet import RENET, HistoryPhase, RENETSettings, read_history
 from metatkgr.models.common.graph_state import GlobalPhase, global_states
 from metatkgr.models.common.recurrent import Noise, gru_step
-from metatkgr.models.trainable import Part
 from references import ENTITIES, RELATIONS, graphs, tuples
 
 NOBODY = Supports(*[np.zeros(0, np.int64)] * 4)

@@ -15,11 +15,11 @@ from metatkgr.data.world import simulate
 from metatkgr.errors import SettingsError, UnknownNameError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models import create
+from metatkgr.models.base import WHOLE, Part
 from metatkgr.models.common.few_shot import SupportTable
 from metatkgr.models.common.translation import TranslationStart
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase
 from metatkgr.models.metatkgr.model import MetaTKGR
-from metatkgr.models.trainable import WHOLE, Part
 from metatkgr.training.loop import DivergedError, train
 
 SMALL = {

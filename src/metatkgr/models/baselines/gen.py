@@ -23,7 +23,15 @@ from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
 from metatkgr.graph.negatives import Negatives
-from metatkgr.models.base import register
+from metatkgr.models.base import (
+    WHOLE,
+    Loss,
+    ModelPhase,
+    Part,
+    Phase,
+    TrainableModel,
+    dropout_generator,
+)
 from metatkgr.models.common.few_shot import ranking_loss
 from metatkgr.models.common.scores import (
     l2_logits,
@@ -40,15 +48,7 @@ from metatkgr.models.common.support_network import (
     support_vectors,
 )
 from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
-from metatkgr.models.trainable import (
-    WHOLE,
-    Loss,
-    ModelPhase,
-    Part,
-    Phase,
-    TrainableModel,
-    dropout_generator,
-)
+from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Range, Rate
 

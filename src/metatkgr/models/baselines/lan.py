@@ -41,7 +41,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import Neighbours, RecentSampler
-from metatkgr.models.base import register
+from metatkgr.models.base import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.models.common.neighbourhood import first_links, first_supports
 from metatkgr.models.common.scores import (
     l2_logits,
@@ -51,7 +51,7 @@ from metatkgr.models.common.scores import (
     score_all,
     translation_score,
 )
-from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.registry import register
 from metatkgr.settings import Amount, Count, Rate, Sample, Settings, Share
 
 __all__ = ["LAN", "LANSettings"]

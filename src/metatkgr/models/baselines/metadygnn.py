@@ -32,7 +32,7 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import RecentSampler
-from metatkgr.models.base import register
+from metatkgr.models.base import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.models.common.few_shot import FactTable, SupportTable, inner_step
 from metatkgr.models.common.scores import (
     mask_query_entity,
@@ -49,7 +49,7 @@ from metatkgr.models.common.tgat import (
     task_tree,
 )
 from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
-from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Range, Rate, Sample, Weight
 

@@ -17,10 +17,10 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.snapshots import ActiveSteps
-from metatkgr.models.base import register
+from metatkgr.models.base import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.models.common.graph_state import GlobalPhase, aggregate, global_states
 from metatkgr.models.common.recurrent import Noise, glorot, gru_step
-from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.registry import register
 from metatkgr.settings import Amount, Count, Dropout, Rate, Sample, Settings, Weight
 
 __all__ = ["RENET", "HistoryPhase", "RENETSettings", "read_history"]

@@ -15,8 +15,8 @@ from metatkgr.data.visibility import VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.ragged import expand_ranges
 from metatkgr.graph.snapshots import ActiveSteps
+from metatkgr.models.base import WHOLE, Loss, Part
 from metatkgr.models.common.recurrent import Noise, gru_step, sum_rows
-from metatkgr.models.trainable import WHOLE, Loss, Part
 
 __all__ = ["GlobalPhase", "StepNodes", "aggregate", "global_states"]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.sampler import Neighbours
-from metatkgr.models.trainable import Part
+from metatkgr.models.base import Part
 
 __all__ = [
     "Hop",

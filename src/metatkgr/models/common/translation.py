@@ -21,6 +21,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.negatives import NegativeKind
+from metatkgr.models.base import WHOLE, Loss, Part, Phase, TrainableModel
 from metatkgr.models.common.scores import (
     l2_logits,
     mask_query_entity,
@@ -28,7 +29,6 @@ from metatkgr.models.common.scores import (
     relation_vectors,
     score_all,
 )
-from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
 from metatkgr.settings import Amount, Count, Rate, Settings
 
 __all__ = [

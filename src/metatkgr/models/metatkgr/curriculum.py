@@ -15,6 +15,7 @@ from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import Sampler, create_sampler
+from metatkgr.models.base import WHOLE, Loss, Part, dropout_seed
 from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Prefetcher, Tree, grow
 from metatkgr.models.common.scores import relation_vectors, translation_score
@@ -23,7 +24,6 @@ from metatkgr.models.metatkgr.encoder import TemporalEncoder
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.trainable import WHOLE, Loss, Part, dropout_seed
 
 __all__ = ["BackgroundPhase", "MetaPhase", "sampler_for"]
 

@@ -15,7 +15,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import novel_answers
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explanation, Link
+from metatkgr.models.base import WHOLE, Explanation, Link, Loss, Part
 from metatkgr.models.common.scores import mask_query_entity, mask_query_logits
 from metatkgr.models.metatkgr.links import Around, Links, Moment
 from metatkgr.models.metatkgr.newcomers import (
@@ -29,7 +29,6 @@ from metatkgr.models.metatkgr.newcomers import (
 from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.walks import Walks, explore
-from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.recent import Recent
 
 __all__ = ["INNER", "Adapter", "Episode", "EpisodePhase"]

@@ -13,7 +13,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explains, Explanation, register
+from metatkgr.models.base import Explains, Explanation, Phase, TrainableModel
 from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
@@ -27,7 +27,7 @@ from metatkgr.models.metatkgr.newcomers import initial
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
 from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.metatkgr.walks import initial_walk
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 
 __all__ = ["MetaTKGR"]
