@@ -127,7 +127,7 @@ def test_how_many_batches_are_made_ready_together_does_not_matter(stage: str, la
         )
         (phase,) = [phase for phase in model.phases(problem()) if phase.name == stage]
         assert isinstance(phase, MetaPhase | BackgroundPhase)
-        phase.prefetcher._size = size
+        phase.together = size
         generator = torch.Generator().manual_seed(5)
         return [
             float(phase.loss(batch, generator, part).value.detach())

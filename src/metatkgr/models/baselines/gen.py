@@ -22,7 +22,6 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
-from metatkgr.graph.negatives import Negatives
 from metatkgr.models.base import (
     WHOLE,
     Loss,
@@ -32,7 +31,7 @@ from metatkgr.models.base import (
     TrainableModel,
     dropout_generator,
 )
-from metatkgr.models.common.few_shot import ranking_loss
+from metatkgr.models.common.few_shot import FewShotSettings, Negatives, ranking_loss
 from metatkgr.models.common.scores import (
     l2_logits,
     mask_query_entity,
@@ -47,7 +46,7 @@ from metatkgr.models.common.support_network import (
     initial_layer,
     support_vectors,
 )
-from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
+from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Range, Rate

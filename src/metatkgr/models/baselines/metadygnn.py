@@ -30,10 +30,15 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import RecentSampler
 from metatkgr.models.base import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
-from metatkgr.models.common.few_shot import FactTable, SupportTable, inner_step
+from metatkgr.models.common.few_shot import (
+    FactTable,
+    FewShotSettings,
+    Negatives,
+    SupportTable,
+    inner_step,
+)
 from metatkgr.models.common.scores import (
     mask_query_entity,
     relation_vectors,
@@ -48,7 +53,7 @@ from metatkgr.models.common.tgat import (
     support_loss,
     task_tree,
 )
-from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
+from metatkgr.models.common.translation import random_tables, translation_start
 from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Range, Rate, Sample, Weight

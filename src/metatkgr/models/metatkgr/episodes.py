@@ -26,7 +26,7 @@ from metatkgr.models.metatkgr.newcomers import (
     query_scores,
     unit_vectors,
 )
-from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
+from metatkgr.models.metatkgr.pac_bayes import freeze, outer_loss
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 from metatkgr.models.metatkgr.walks import Walks, explore
 from metatkgr.recent import Recent
@@ -307,15 +307,7 @@ class EpisodePhase:
         each = functional.cross_entropy(logits, answer, reduction="none")
         # A sum and not a mean, which of no rows would not be a number.
         empirical = (each * weight).sum() / max(len(answer), 1)
-        kl = gaussian_kl(self.learned, self.prior, settings.sigma)
-        value = empirical
-        if settings.variant == "full":
-            value = empirical + complexity(kl, batch.count, settings.delta)
-        logged: dict[str, float | Tensor] = {
-            "empirical": empirical.detach(),
-            "kl": kl.detach(),
-            "bound": bound(empirical.detach(), kl.detach(), batch.count, settings.delta),
-        }
+        value, logged = outer_loss(empirical, self.learned, self.prior, batch.count, settings)
         return Loss(value, logged, part.share(len(batch.entity)))
 
 

@@ -12,8 +12,8 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.negatives import fixed_negatives
 from metatkgr.graph.ragged import expand_ranges
+from metatkgr.models.common.few_shot import fixed_negatives
 
 __all__ = ["Around", "Links", "Moment"]
 

@@ -18,14 +18,13 @@ from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encode, loss_of
+from metatkgr.models.metatkgr.adaptation import TaskBatch, adapt, loss_of
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, sampler_for
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.encoder import ENCODER, TemporalEncoder, encode
 from metatkgr.models.metatkgr.episodes import INNER, Adapter, EpisodePhase
 from metatkgr.models.metatkgr.explain import LeaveOneOut
 from metatkgr.models.metatkgr.newcomers import initial
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
-from metatkgr.models.metatkgr.task_batch import TaskBatch
 from metatkgr.models.metatkgr.walks import initial_walk
 from metatkgr.models.registry import register
 from metatkgr.recent import Recent

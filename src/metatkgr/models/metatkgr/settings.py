@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from metatkgr.errors import SettingsError
-from metatkgr.models.common.few_shot import LossKind, Reduction
-from metatkgr.models.common.translation import FewShotSettings
+from metatkgr.models.common.few_shot import FewShotSettings, LossKind, Reduction
 from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Sample, Weight
 
 __all__ = ["PRESETS", "MetaTKGRSettings"]
