@@ -239,9 +239,18 @@ class ModelPhase(Generic[ModelT]):
         self.patience: int = settings.patience
         self.validate_every: int = settings.validate_every
 
+    def learns(self, name: str) -> bool:
+        """Whether a weight is learned in this phase; all are, unless a phase says otherwise."""
+        return True
+
     def parameters(self) -> list[nn.Parameter]:
-        """All weights, in the order of their names."""
-        return list(self.model.weights.values())
+        """What is learned, in the order of the names."""
+        return [w for name, w in self.model.weights.items() if self.learns(name)]
+
+    def weights(self) -> dict[str, Tensor]:
+        """All weights; those that are not learned need no gradient, least of all tables."""
+        own = self.model.weights.items()
+        return {name: w if self.learns(name) else w.detach() for name, w in own}
 
 
 class TrainableModel(nn.Module, Model[SettingsT]):

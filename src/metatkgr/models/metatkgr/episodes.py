@@ -17,7 +17,7 @@ from metatkgr.graph.history import novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import WHOLE, Explanation, Link, Loss, Part
 from metatkgr.models.common.scores import mask_query_entity, mask_query_logits
-from metatkgr.models.metatkgr.links import Around, Links, Moment
+from metatkgr.models.metatkgr.links import Around, Links, Moment, Walks, explore
 from metatkgr.models.metatkgr.newcomers import (
     STEPWISE,
     Vectors,
@@ -28,7 +28,6 @@ from metatkgr.models.metatkgr.newcomers import (
 )
 from metatkgr.models.metatkgr.pac_bayes import freeze, outer_loss
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.metatkgr.walks import Walks, explore
 from metatkgr.recent import Recent
 
 __all__ = ["INNER", "Adapter", "Episode", "EpisodePhase"]

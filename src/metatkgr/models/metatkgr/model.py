@@ -23,9 +23,9 @@ from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, samp
 from metatkgr.models.metatkgr.encoder import ENCODER, TemporalEncoder, encode
 from metatkgr.models.metatkgr.episodes import INNER, Adapter, EpisodePhase
 from metatkgr.models.metatkgr.explain import LeaveOneOut
+from metatkgr.models.metatkgr.links import initial_walk
 from metatkgr.models.metatkgr.newcomers import initial
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
-from metatkgr.models.metatkgr.walks import initial_walk
 from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 

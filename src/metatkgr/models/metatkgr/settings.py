@@ -76,7 +76,7 @@ class MetaTKGRSettings(FewShotSettings):
     rounds: Annotated[int, Range(1, 16)] = 2
     """How often 'adapted' passes vectors on between entities that have no row."""
     hops: Annotated[int, Range(0, 8)] = 0
-    """How far 'adapted' walks along links to reach candidates (``walks.py``); 0: not at all."""
+    """How far 'adapted' walks along links to reach candidates (``links.py``); 0: not at all."""
     pool: Annotated[int, Range(1, 512)] = 64
     """Among how many links of an entity its walks choose, those that began last."""
     walkers: Annotated[int, Range(1, 512)] = 64
