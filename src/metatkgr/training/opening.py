@@ -23,7 +23,7 @@ from metatkgr.errors import DataError, SettingsError
 from metatkgr.files import check_signature, read_bytes, user_folder
 from metatkgr.models.base import Model, TrainableModel
 from metatkgr.models.registry import DEFAULT_MODEL, choose_device, create
-from metatkgr.training.estimator import configure, learn
+from metatkgr.training.estimator import Estimator
 from metatkgr.training.runs import is_run, load_run
 
 __all__ = ["OpenModel", "open_extrapolation", "open_model"]
@@ -205,18 +205,18 @@ def open_extrapolation(
     if not isinstance(kind, TrainableModel):
         return open_model(source, model=model, settings=settings, seed=seed, device=device, **words)
     preset = "extrapolation" if "extrapolation" in kind.presets else "default"
-    learner = create(kind.name, settings, preset=preset, device=choose_device(device))
-    assert isinstance(learner, TrainableModel)
+    # A misspelt setting is refused before a large file is read.
+    create(kind.name, settings, preset=preset)
     # By any rule, for the facts: what opens them is in one place.
     opened = open_model(source, model="recurrency", seed=seed, device=device, **words)
     problem = ExtrapolationProblem(opened.facts, split=split, history=history)
-    config = configure(
-        learner,
-        opened.facts,
+    estimator = Estimator(
+        kind.name,
         shots=1,
         visibility=problem.visibility.value,
         seed=opened.seed,
         preset=preset,
+        device=device,
+        **(settings or {}),
     )
-    learn(learner, opened.facts, config, problem=problem)
-    return replace(opened, model=learner)
+    return replace(opened, model=estimator.fit(opened.facts, problem=problem).model_)

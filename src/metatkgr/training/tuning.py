@@ -18,9 +18,8 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.sources import refuse_test_graph
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.models.registry import choose_device, trainable
 from metatkgr.training.cluster import connected, crew
-from metatkgr.training.estimator import configure, learn
+from metatkgr.training.estimator import Estimator
 from metatkgr.training.loop import DivergedError
 from metatkgr.training.study import (
     Search,
@@ -159,16 +158,15 @@ def _try(
     chosen = search.fixed | {
         name: suggest(trial, name, search.model, space[name]) for name in space
     }
-    device = choose_device(search.device)
-    model = trainable(search.model, chosen, preset=search.preset, dataset=facts.name, device=device)
-    config = configure(
-        model,
-        facts,
+    estimator = Estimator(
+        search.model,
         shots=search.shots,
         visibility=search.visibility,
         seed=search.seed,
         preset=search.preset,
+        device=search.device,
         precision=search.precision,
+        **chosen,
     )
     validations = 0
 
@@ -181,7 +179,7 @@ def _try(
                 raise optuna.TrialPruned(f"after {validations} validations")
 
     try:
-        lines = learn(model, facts, config, progress=progress, problem=problem)
+        lines = estimator.fit(facts, progress=progress, problem=problem).trace_
     except DivergedError as error:
         trial.set_user_attr("diverged", str(error))
         return 0.0
@@ -193,4 +191,4 @@ def _try(
     if validated:
         return max(validated)
     # A model that does not stop early was not validated on the way.
-    return evaluate(model, problem.validation).summary(resamples=0).mrr or 0.0
+    return evaluate(estimator.model_, problem.validation).summary(resamples=0).mrr or 0.0
