@@ -39,8 +39,7 @@ from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.training.cluster import LOCAL, Connection, connected, evaluate_on
 from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
 from metatkgr.training.estimator import configure, learn
-from metatkgr.training.study import Search
-from metatkgr.training.tuning import tune
+from metatkgr.training.tuning import Search, tune
 
 ROOT = Path(__file__).parent.parent.parent
 WORLD = "world:3000:1"
