@@ -19,7 +19,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.files import write_json
 from metatkgr.models import create
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 from metatkgr.training.loop import train
 
 __all__ = ["main", "measure"]

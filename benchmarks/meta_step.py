@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
-from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encoder_part, task_loss
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
-from metatkgr.models.metatkgr.task_batch import TaskBatch, TaskFacts
+from metatkgr.models.metatkgr.adaptation import TaskBatch, TaskFacts, adapt, task_loss
+from metatkgr.models.metatkgr.encoder import ENCODER, TemporalEncoder, encoder_part
 
 __all__ = ["meta_step"]
 

@@ -13,8 +13,7 @@ from metatkgr.data import catalog, sources
 from metatkgr.data.facts import Facts
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models import create
-from metatkgr.models.base import Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import Model, TrainableModel
 
 __all__ = ["predicting"]
 

@@ -29,9 +29,8 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.scores import relation_vectors, score_all
-from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, task_loss
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
-from metatkgr.models.metatkgr.task_batch import TaskBatch
+from metatkgr.models.metatkgr.adaptation import TaskBatch, adapt, task_loss
+from metatkgr.models.metatkgr.encoder import ENCODER, TemporalEncoder
 
 __all__ = ["PARTS", "WORLD", "Clock"]
 

@@ -9,10 +9,10 @@ import torch
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data.problem import Problem
 from metatkgr.data.world import simulate
+from metatkgr.models.base import WHOLE, Phase
 from metatkgr.models.baselines.regcn import REGCN, EvolutionPhase, REGCNSettings
 from metatkgr.models.baselines.renet import RENET, HistoryPhase, RENETSettings
 from metatkgr.models.common.recurrent import StepBatch
-from metatkgr.models.trainable import WHOLE, Phase
 
 __all__ = ["snapshot_models"]
 

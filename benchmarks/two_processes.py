@@ -103,9 +103,9 @@ def _work(plan: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from metatkgr.data.world import simulate
+    from metatkgr.models.registry import trainable
     from metatkgr.training.distributed import processes
     from metatkgr.training.estimator import configure, learn
-    from metatkgr.training.opening import trainable
 
     torch.set_num_threads(1)
     facts = simulate(facts=plan["facts"], seed=1)

@@ -38,9 +38,9 @@ from metatkgr.models.base import Model
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
+from metatkgr.models.registry import choose_device
 from metatkgr.settings import parse_settings
-from metatkgr.training.extrapolation import open_extrapolation
-from metatkgr.training.opening import choose_device
+from metatkgr.training.opening import open_extrapolation
 
 __all__ = [
     "CHOSEN",

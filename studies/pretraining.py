@@ -29,11 +29,12 @@ from metatkgr.data.world import KINDS
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.files import atomic_path, read_json, write_json
-from metatkgr.models.base import Model, create
+from metatkgr.models.base import Model
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.pretrained import FILES, Graph, Pretrained
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import Examples
+from metatkgr.models.registry import create
 from metatkgr.training.estimator import configure, learn
 from metatkgr.training.pretraining import SETTINGS, GraphExamples, fit, read_graph
 from studies.held_out_graphs.graphs import GRAPHS, graph_file

@@ -14,9 +14,8 @@ from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.forecasting.explain import FactView, Forecasts
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models import create
-from metatkgr.models.base import Model
+from metatkgr.models.base import Model, TrainableModel
 from metatkgr.models.common.listed import best_of
-from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.estimator import Estimator
 
 __all__ = ["MODELS", "NEWCOMER", "SETTINGS", "Story", "Teller", "newcomer_of", "story_of", "tell"]

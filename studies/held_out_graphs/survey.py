@@ -20,7 +20,7 @@ from metatkgr.errors import DataError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.experiments.cells import RULES
 from metatkgr.files import read_json, write_json
-from metatkgr.models.base import create
+from metatkgr.models.registry import create
 from studies.held_out_graphs.graphs import GRAPHS, graph_file
 
 __all__ = ["SHOTS", "repeated", "survey", "survey_table"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from metatkgr.evaluation.statistics import HITS, bootstrap_interval
+from metatkgr.evaluation.ranking import HITS, bootstrap_interval
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.ranker import Ranker, initial_weights
 from metatkgr.models.evidence.settings import EvidenceSettings

@@ -14,8 +14,8 @@ import pytest
 import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
-from metatkgr.evaluation.statistics import paired_p_value
 from metatkgr.models import DEFAULT_MODEL, available
+from metatkgr.training.comparing import paired_p_value
 
 
 def test_rules_are_compared_on_data_with_p_values_in_80_columns(

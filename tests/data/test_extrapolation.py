@@ -26,7 +26,7 @@ from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.evidence.reader import Reader
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import ExampleReader, example_sets
-from metatkgr.training.extrapolation import open_extrapolation
+from metatkgr.training.opening import open_extrapolation
 from references import dense
 
 

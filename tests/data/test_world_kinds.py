@@ -24,7 +24,7 @@ from metatkgr.data.world.state import streams_of
 from metatkgr.data.world.ties import Ties
 from metatkgr.errors import MetaTKGRError, SettingsError, UnknownNameError
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.models.base import create
+from metatkgr.models.registry import create
 
 OF_TIES = [name for name, kind in KINDS.items() if kind.ties]
 REPEATS = {

@@ -17,12 +17,14 @@ from metatkgr.evaluation.ranking import (
     FILTERS,
     NonFiniteScoreError,
     TrueAnswers,
+    bootstrap_interval,
     check_finite,
     filtered_ranks,
+    summarise,
     true_answers,
 )
-from metatkgr.evaluation.statistics import bootstrap_interval, paired_difference, summarise
 from metatkgr.models import create
+from metatkgr.training.comparing import paired_difference
 from references import (
     ENTITIES,
     RELATIONS,

@@ -81,7 +81,7 @@ def test_queries_hold_what_is_ranked(world: Facts, name: str) -> None:
     tasks = Extrapolation.build(world, split=TGB_SHARES).sample(300)
     model = mt.create(name)
     if name == "transe":
-        from metatkgr.training.extrapolation import open_extrapolation
+        from metatkgr.training.opening import open_extrapolation
 
         settings = {"epochs": 1, "dimension": 8}
         model = open_extrapolation(world, model=name, settings=settings, device="cpu").model

@@ -33,14 +33,13 @@ from metatkgr.experiments.results import read_records
 from metatkgr.experiments.runner import LOG, record_path, run_grid, work_through
 from metatkgr.forecasting.newcomers import NodeForecasts, Opening
 from metatkgr.forecasting.ranking import Question
+from metatkgr.models.base import Part
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.trainable import Part
 from metatkgr.training.cluster import LOCAL, Connection, connected, evaluate_on
 from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
 from metatkgr.training.estimator import configure, learn
-from metatkgr.training.study import Search
-from metatkgr.training.tuning import tune
+from metatkgr.training.tuning import Search, tune
 
 ROOT = Path(__file__).parent.parent.parent
 WORLD = "world:3000:1"

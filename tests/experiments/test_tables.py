@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metatkgr.errors import DataError
-from metatkgr.evaluation.statistics import bootstrap_interval
+from metatkgr.evaluation.ranking import bootstrap_interval
 from metatkgr.experiments.cells import Cell, Row
 from metatkgr.experiments.published import CROSS_SHOT, PUBLISHED
 from metatkgr.experiments.records import FloatArray, Record, entity_sums, pack, unpack

@@ -18,9 +18,9 @@ from metatkgr.files import write_json
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
+from metatkgr.models.registry import trainable
 from metatkgr.training.checkpoint import Position, Trace, load_checkpoint, save_checkpoint
 from metatkgr.training.estimator import configure, learn
-from metatkgr.training.opening import trainable
 
 
 @contextmanager

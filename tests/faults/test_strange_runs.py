@@ -22,7 +22,7 @@ from metatkgr.files import write_json
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore
 from metatkgr.models import available, create
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 from metatkgr.serving.quality import Quality
 from metatkgr.training.checkpoint import expected_state
 from metatkgr.training.estimator import configure

@@ -21,8 +21,8 @@ from metatkgr.experiments.leases import STALE_SECONDS, Lease
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
+from metatkgr.models.registry import trainable
 from metatkgr.training.estimator import configure, learn
-from metatkgr.training.opening import trainable
 from metatkgr.training.runs import FolderBusyError, only_writer
 
 

@@ -47,8 +47,8 @@ def train_in(folder: str, model: str) -> None:
     import torch
 
     from faults.preloaded import small_world
+    from metatkgr.models.registry import trainable
     from metatkgr.training.estimator import configure, learn
-    from metatkgr.training.opening import trainable
     from metatkgr.training.runs import is_run, save_run
 
     torch.set_num_threads(1)

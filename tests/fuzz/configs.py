@@ -14,8 +14,8 @@ from metatkgr.cli.options import Reading, parse_assignments
 from metatkgr.data.periods import Shots
 from metatkgr.data.visibility import Visibility
 from metatkgr.models import available, create
+from metatkgr.models.registry import keep_tuned, tuned_settings
 from metatkgr.serving.limits import Limits, ServiceSettings
-from metatkgr.training.opening import keep_tuned, tuned_settings
 
 _NUMBERS = ["0", "1", "-1", "2", "3", "64", "1e-3", "0.5", "1e9", "nan", "inf", "-0.0", "1e400"]
 

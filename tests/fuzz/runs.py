@@ -25,7 +25,7 @@ from metatkgr.data.world import simulate
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.models import create
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 from metatkgr.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from metatkgr.training.estimator import configure
 from metatkgr.training.runs import (

@@ -25,9 +25,9 @@ from metatkgr.files import read_json, read_toml
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.store import FactStore, StoreError
 from metatkgr.models import create
+from metatkgr.models.registry import tuned_settings
 from metatkgr.serving.limits import Limits
 from metatkgr.training.checkpoint import check_fit, check_optimiser, read_tensors, write_tensors
-from metatkgr.training.opening import tuned_settings
 from metatkgr.training.runs import load_config
 from studies.collect import collect
 

@@ -186,7 +186,7 @@ def mrr(ranks: Any) -> float:
 
 def has_weights(name: str) -> bool:
     """Whether a model has to be trained."""
-    from metatkgr.models.trainable import TrainableModel
+    from metatkgr.models.base import TrainableModel
 
     return issubclass(mt.available()[name], TrainableModel)
 

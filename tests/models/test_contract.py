@@ -18,8 +18,7 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models import available, create
-from metatkgr.models.base import Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import Model, TrainableModel
 from metatkgr.training.loop import train
 from metatkgr.training.runs import RunConfig, load_run, save_graph, save_model
 from references import dense

@@ -37,9 +37,8 @@ from metatkgr.data.world.state import CAREER, LEAVERS, streams_of
 from metatkgr.data.world.step import Careers
 from metatkgr.errors import DataError
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.models.base import create
-from metatkgr.models.oracle import Oracle
-from metatkgr.models.rules import Recurrency
+from metatkgr.models.registry import create
+from metatkgr.models.rules import Oracle, Recurrency
 
 R = len(CAREERS.relations)
 

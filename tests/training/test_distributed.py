@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from command_line import lines_of
-from metatkgr.models.trainable import Part
+from metatkgr.models.base import Part
 
 COMMON = ["world:2000", "--shots", "2", "--device", "cpu", "--set", "dimension=16"]
 MODELS = {

@@ -12,7 +12,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.world import simulate
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models import create
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 from metatkgr.training.loop import train
 
 

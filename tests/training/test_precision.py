@@ -10,8 +10,7 @@ import torch
 import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
-from metatkgr.training.loop import fast_products, train
-from metatkgr.training.opening import choose_precision
+from metatkgr.training.loop import choose_precision, fast_products, train
 from metatkgr.training.runs import load_config
 
 MODELS = {

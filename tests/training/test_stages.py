@@ -12,7 +12,7 @@ from safetensors.torch import load
 from metatkgr.data.problem import Problem
 from metatkgr.data.world import simulate
 from metatkgr.models import create
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 from metatkgr.training.loop import train
 
 SETTINGS = {"dimension": 8, "translation_epochs": 3, "epochs": 1}

@@ -38,7 +38,7 @@ def test_every_number_of_the_trace_is_a_curve(run: Run, tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_is_done_again_is_drawn_once(tmp_path: Path) -> None:
-    from metatkgr.training.tracking import Tracker
+    from metatkgr.training.checkpoint import Tracker
 
     def line(step: int, loss: float) -> dict[str, object]:
         return {"phase": "meta", "epoch": step, "epochs": 9, "step": step, "loss": loss}

@@ -18,17 +18,10 @@ import metatkgr as mt
 from command_line import Run
 from metatkgr.errors import SettingsError
 from metatkgr.experiments.results import Results
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
+from metatkgr.models.registry import TUNED_FILE, create_for, keep_tuned, trainable, tuned_settings
 from metatkgr.training import study, tuning
-from metatkgr.training.opening import (
-    TUNED_FILE,
-    create_for,
-    keep_tuned,
-    trainable,
-    tuned_settings,
-)
-from metatkgr.training.study import Search, is_range, open_study, search_space
-from metatkgr.training.tuning import tune
+from metatkgr.training.tuning import Search, is_range, open_study, search_space, tune
 
 RESULTS = Path(__file__).parents[2] / "results"
 SMALL = {"epochs": 6, "dimension": 8, "validate_every": 1}

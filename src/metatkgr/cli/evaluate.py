@@ -119,8 +119,7 @@ def evaluate(
     from metatkgr.data.sources import refuse_test_graph
     from metatkgr.evaluation.evaluator import evaluation_report
     from metatkgr.training.comparing import IN_A_ROUND
-    from metatkgr.training.extrapolation import open_extrapolation
-    from metatkgr.training.opening import open_model
+    from metatkgr.training.opening import open_extrapolation, open_model
 
     console = console_for(json_out)
     begin = time.perf_counter()
@@ -333,7 +332,7 @@ def models(plugin: options.Plugins = None, json_out: options.JsonOut = None) -> 
     Example: `metatkgr models`
     """
     from metatkgr.models import DEFAULT_MODEL, available, load_plugins
-    from metatkgr.models.trainable import TrainableModel
+    from metatkgr.models.base import TrainableModel
 
     load_plugins(plugin or ())
     rows = [

@@ -81,7 +81,7 @@ def metric_table(result: dict[str, Any]) -> Table:
     """The metrics of one evaluation, a row for each filter and subset."""
     # Here, because they come with torch, which `metatkgr --version` can do without.
     from metatkgr.evaluation.evaluator import SUBSETS
-    from metatkgr.evaluation.statistics import HITS
+    from metatkgr.evaluation.ranking import HITS
 
     conditions = (
         f"{result['shots']}-shot, {result['split']}, visibility {result['visibility']}; "

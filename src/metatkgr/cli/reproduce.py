@@ -118,7 +118,7 @@ def reproduce(
     from metatkgr.experiments.runner import Limits, failures, run_grid
     from metatkgr.experiments.sections import register_all
     from metatkgr.experiments.suite import DATASETS, Choice, cells_for, quick_choice
-    from metatkgr.training.opening import choose_device
+    from metatkgr.models.registry import choose_device
 
     console = console_for(json_out)
     if check or write_pages:

@@ -99,10 +99,10 @@ def train(
     `metatkgr train YAGO --model transe --shots 3 --out runs/yago-transe`
     """
     from metatkgr.files import read_key, write_signature
+    from metatkgr.training.checkpoint import Tracker
     from metatkgr.training.distributed import is_first, was_restarted
     from metatkgr.training.estimator import Estimator
     from metatkgr.training.runs import check_folder
-    from metatkgr.training.tracking import Tracker
 
     # torchrun repeats the command as it was when it replaces a lost process.
     resume = resume or was_restarted()
@@ -195,7 +195,7 @@ def pretrain(
     """
     from metatkgr.data.periods import Shots
     from metatkgr.data.sources import load
-    from metatkgr.training.opening import choose_device
+    from metatkgr.models.registry import choose_device
     from metatkgr.training.pretraining import SETTINGS, fit, read_graph
 
     wanted: list[int | str] = [Shots.parse(text.strip()).label for text in shots.split(",")]
@@ -269,8 +269,8 @@ def tune(
     Example: `metatkgr tune YAGO --model transe --trials 30 --workers 2`
     """
     from metatkgr.data.periods import Shots
-    from metatkgr.training.opening import choose_device, keep_tuned
-    from metatkgr.training.study import Search, search_space
+    from metatkgr.models.registry import choose_device, keep_tuned
+    from metatkgr.training.tuning import Search, search_space
     from metatkgr.training.tuning import tune as search_settings
 
     search = Search(

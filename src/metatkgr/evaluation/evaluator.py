@@ -17,8 +17,14 @@ import torch
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation.ranking import FILTERS, TrueAnswers, filtered_ranks, true_answers
-from metatkgr.evaluation.statistics import Summary, summarise
+from metatkgr.evaluation.ranking import (
+    FILTERS,
+    Summary,
+    TrueAnswers,
+    filtered_ranks,
+    summarise,
+    true_answers,
+)
 from metatkgr.graph.history import novel_answers
 from metatkgr.models.base import Model
 from metatkgr.version import __version__

@@ -1,4 +1,4 @@
-"""The definition of a rank, and which other answers are not counted against it.
+"""The definition of a rank, which other answers do not count against it, and what ranks amount to.
 
 rank = 1 + #better + #equal / 2, over all candidates except other true answers: the mean of the
 best and the worst rank an answer could take among its ties. A non-finite score is an error.
@@ -6,6 +6,8 @@ best and the worst rank an answer could take among its ties. A non-finite score 
 The filter ``static`` drops other x with (e, r, x) true at any time, ``time`` those true at the very
 same time. True answers are found by sorting and searching over the whole graph, a block of its
 facts at a time: besides them it takes the memory of a block, also where facts are mapped from disk.
+
+From ranks follow the mean reciprocal rank and Hits@k, with an interval over entities.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ from metatkgr.models.common.listed import ListedScores, Scores
 
 __all__ = [
     "FILTERS",
+    "HITS",
+    "FloatArray",
     "NonFiniteScoreError",
+    "Summary",
     "TrueAnswers",
+    "bootstrap_interval",
     "check_finite",
     "filtered_ranks",
+    "summarise",
     "true_answers",
     "unfiltered_counts",
 ]
@@ -243,3 +250,102 @@ def filtered_ranks(
         level = torch.zeros_like(equal).index_add_(0, row, (other & (score == value[row])).long())
         ranks.append(1 + (better - above).double() + (equal - level).double() / 2)
     return ranks
+
+
+HITS = (1, 3, 10)
+"""The k of Hits@k."""
+_CELLS = 1 << 22
+"""Resampling weights held at once; bounds the bootstrap's memory."""
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Metrics of a set of ranks; every mean is None where the set is empty."""
+
+    queries: int
+    entities: int
+    mrr: float | None
+    """Mean reciprocal rank over queries (micro)."""
+    hits: dict[int, float | None]
+    """Hits@k over queries."""
+    mrr_macro: float | None
+    """Mean over entities of each entity's own MRR."""
+    hits_macro: dict[int, float | None]
+    mrr_ci95: tuple[float, float] | None
+    """95 % interval of the MRR by bootstrap over entities."""
+
+    def to_json(self) -> dict[str, object]:
+        """The form of the command line's JSON."""
+        return {
+            "mrr": self.mrr,
+            **{f"hits@{k}": value for k, value in self.hits.items()},
+            "mrr_macro": self.mrr_macro,
+            **{f"hits@{k}_macro": value for k, value in self.hits_macro.items()},
+            "mrr_ci95": None if self.mrr_ci95 is None else list(self.mrr_ci95),
+            "queries": self.queries,
+            "entities": self.entities,
+        }
+
+
+def summarise(
+    ranks: FloatArray, entity: IntArray, *, resamples: int = 1000, seed: int = 0
+) -> Summary:
+    """Micro and macro metrics of some queries.
+
+    Args:
+        ranks: (A,) rank of each answer, at least 1.
+        entity: (A,) whose query it is.
+        resamples: bootstrap resamples; 0 leaves the interval out.
+        seed: of the bootstrap.
+    """
+    if len(ranks) == 0:
+        nothing: dict[int, float | None] = dict.fromkeys(HITS)
+        return Summary(0, 0, None, nothing, None, nothing, None)
+    _, group = np.unique(entity, return_inverse=True)
+    size = np.bincount(group).astype(np.float64)
+    reciprocal = 1.0 / ranks
+    per_entity: FloatArray = np.bincount(group, weights=reciprocal).astype(np.float64)
+    hits = {k: (ranks <= k).astype(np.float64) for k in HITS}
+    interval = None
+    if resamples:
+        interval = bootstrap_interval(per_entity, size, resamples=resamples, seed=seed)
+    return Summary(
+        queries=len(ranks),
+        entities=len(size),
+        mrr=float(reciprocal.mean()),
+        hits={k: float(hit.mean()) for k, hit in hits.items()},
+        mrr_macro=float((per_entity / size).mean()),
+        hits_macro={
+            k: float((np.bincount(group, weights=hit) / size).mean()) for k, hit in hits.items()
+        },
+        mrr_ci95=interval,
+    )
+
+
+def bootstrap_interval(
+    total: FloatArray, size: FloatArray, *, resamples: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """95 % interval of a mean over queries when whole entities are resampled.
+
+    Queries of one entity are not independent, so entities are drawn, with replacement, and bring
+    all their queries: mean = Σ total / Σ size over the drawn entities.
+
+    Args:
+        total: (n,) sum of a metric over each entity's queries.
+        size: (n,) number of each entity's queries.
+        resamples: how often to draw.
+        seed: of the draws.
+
+    Returns:
+        The 2.5 and 97.5 percentiles of the resampled means.
+    """
+    generator = np.random.default_rng(seed)
+    count = len(total)
+    means = np.empty(resamples)
+    rows = max(1, min(resamples, _CELLS // count))
+    for begin in range(0, resamples, rows):
+        drawn = generator.integers(0, count, size=(min(rows, resamples - begin), count))
+        means[begin : begin + rows] = total[drawn].sum(1) / size[drawn].sum(1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)

@@ -27,9 +27,8 @@ from metatkgr.experiments.records import PARTS, Record, pack
 from metatkgr.experiments.rounds import model_of
 from metatkgr.files import write_json
 from metatkgr.forecasting.calibrating import calibration_report
-from metatkgr.models.trainable import WHOLE, TrainableModel
-from metatkgr.training.loop import train
-from metatkgr.training.opening import choose_precision
+from metatkgr.models.base import WHOLE, TrainableModel
+from metatkgr.training.loop import choose_precision, train
 from metatkgr.version import __version__
 
 __all__ = ["Loaded", "commit", "hardware", "run_cell", "versions"]

@@ -124,6 +124,14 @@ class Results:
         runs = self.of(dataset, row, shots)
         return values_of(runs if seeds is None else [r for r in runs if r.cell.seed in seeds])
 
+    def mrr(self, dataset: str, shots: int) -> dict[Row, float]:
+        """The mean MRR of every row with a run; no ablations."""
+        return {
+            row: float(values[:, 0].mean())
+            for row in self.rows(shots)
+            if (values := self.values(dataset, row, shots)) is not None
+        }
+
     def common(
         self, dataset: str, one: Row, other: Row, shots: int
     ) -> tuple[FloatArray | None, FloatArray | None]:

@@ -30,7 +30,7 @@ from metatkgr.experiments.records import Record
 from metatkgr.experiments.suite import DATASETS, settings_of
 from metatkgr.files import read_json, write_json
 from metatkgr.models import Model
-from metatkgr.training.opening import create_for
+from metatkgr.models.registry import create_for
 
 __all__ = [
     "STANDING",

@@ -15,7 +15,7 @@ from metatkgr.experiments.cells import (
     Cell,
 )
 from metatkgr.models import available
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 
 __all__ = [
     "DATASETS",
@@ -228,9 +228,7 @@ EXPERIMENTS: dict[str, Callable[[Choice], list[Cell]]] = {
     "2-shot": _shots(2),
     "detailed": _shots(1, 2, 3),
     "ablations": _ablations("metatkgr", _VARIANTS, _SHOTS_ORDER),
-    "evidence-ablations": _ablations(
-        "evidence", [(part,) for part in EVIDENCE_PARTS], _SHOTS_ORDER
-    ),
+    "evidence-ablations": _ablations("evidence", _PARTS, _SHOTS_ORDER),
     "walk-ablations": _ablations("metatkgr", WALK_PARTS, _SHOTS_ORDER, "walks"),
     "cross-shot": _cross_shot,
     "visibility": _visibility,

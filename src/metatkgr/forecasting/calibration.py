@@ -35,8 +35,8 @@ from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.hazard import Hazard
 from metatkgr.forecasting.kinds import KINDS, NEW, OTHER, TRAITS, WHOLE, PerQuery, Standing
+from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.listed import Scores, best_of
-from metatkgr.models.trainable import TrainableModel
 from metatkgr.training.opening import OpenModel
 from metatkgr.version import __version__
 

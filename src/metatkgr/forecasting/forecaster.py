@@ -27,8 +27,7 @@ from metatkgr.forecasting.live import Engine, Snapshot
 from metatkgr.forecasting.names import checked_name
 from metatkgr.forecasting.ranking import SIDES, Asked, Candidate, Question, answered
 from metatkgr.forecasting.schema import Schema
-from metatkgr.models.base import Explains, Explanation, Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import Explains, Explanation, Model, TrainableModel
 from metatkgr.recent import Recent
 from metatkgr.training.opening import OpenModel, open_model
 

@@ -32,8 +32,7 @@ from metatkgr.forecasting.names import GrowingVocabulary
 from metatkgr.forecasting.schema import Schema
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explains, Explanation, Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import Explains, Explanation, Model, TrainableModel
 
 __all__ = ["Engine", "Snapshot"]
 

@@ -1,6 +1,6 @@
-r"""Three rules that need no training, and that a trained model has to beat.
+r"""Three rules that need no training, and that a trained model has to beat; and the oracle.
 
-All rank the candidates x of a query (e, r, ?, t) lexicographically, by visible facts only:
+The rules rank the candidates x of a query (e, r, ?, t) lexicographically, by visible facts only:
 
 1. the last step at which e and x were linked by r in this direction;
 2. the last step at which they were linked at all;
@@ -11,30 +11,35 @@ All rank the candidates x of a query (e, r, ?, t) lexicographically, by visible 
    ``recurrency``: nothing;
 4. how many facts before t had x in this slot of r.
 
-What never happened counts below everything that did.
+What never happened counts below everything that did. The oracle scores by the law that generated
+the facts, an upper bound on a simulated world.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.data.world.law import Law
+from metatkgr.errors import DataError
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import THRESHOLD, PageRank, Walks
 from metatkgr.graph.pairs import PairSteps
-from metatkgr.models.base import Explains, Explanation, Model, register
+from metatkgr.models.base import Explains, Explanation, Model
 from metatkgr.models.common.explanations import supporting
 from metatkgr.models.common.leave_one_out import Deletions, by_weight
 from metatkgr.models.common.listed import ListedScores
+from metatkgr.models.registry import register
 from metatkgr.settings import NoSettings, Range, Sample, Settings
 
-__all__ = ["PageRankRule", "PageRankSettings", "Paths", "Recurrency"]
+__all__ = ["Oracle", "PageRankRule", "PageRankSettings", "Paths", "Recurrency"]
 
 _REACHED = 512
 """Candidates by PageRank, the nearest; so many that filled the slot or not."""
@@ -44,16 +49,16 @@ _LEAST = 1e-15
 """What a fact counts at least, so that frequency decides between those that no walk reaches."""
 _MOST_NEAR = 0.9
 """Walks alone never outweigh a contact."""
+_NEVER, _MISPLACED = -1_000.0, -2_000.0
+"""What the oracle gives to those of the right kind that cannot be the answer, and to all others."""
+
+SettingsT = TypeVar("SettingsT")
 
 
-@register
-class Recurrency(Model[NoSettings], Explains):
-    """What happened before happens again: recency of the same link, of any link, then frequency."""
+class _Rule(Model[SettingsT], Explains):
+    """What all rules read: the public facts, and the supports beside them."""
 
-    name = "recurrency"
     live = True
-    _walks = False
-    """Whether walks are part of the order."""
 
     def prepare(self, visible: VisibleFacts) -> Self:
         """Take the public facts; they are indexed when they are first read."""
@@ -64,6 +69,15 @@ class Recurrency(Model[NoSettings], Explains):
         """Keep the supports beside the public facts."""
         self.history_ = History(self.index_, supports)
         return self
+
+
+@register
+class Recurrency(_Rule[NoSettings]):
+    """What happened before happens again: recency of the same link, of any link, then frequency."""
+
+    name = "recurrency"
+    _walks = False
+    """Whether walks are part of the order."""
 
     def score(self, queries: Queries) -> ListedScores:
         """Whole numbers, exact; comparable within a query."""
@@ -173,22 +187,16 @@ class PageRankSettings(Settings):
 
 
 @register
-class PageRankRule(Model[PageRankSettings], Explains):
+class PageRankRule(_Rule[PageRankSettings]):
     """Recurrency, with personalised PageRank before frequency."""
 
     name = "pagerank"
     settings_type = PageRankSettings
-    live = True
-
-    def prepare(self, visible: VisibleFacts) -> Self:
-        """Take the public facts; they are indexed when they are first read."""
-        self.index_ = TemporalIndex.of(visible, device=self.device)
-        return self
 
     def adapt(self, supports: Supports) -> Self:
-        """Keep the supports beside the public facts."""
+        """Keep the supports beside the public facts; walks see both."""
+        super().adapt(supports)
         settings = self.settings
-        self.history_ = History(self.index_, supports)
         self.pagerank_ = PageRank(
             self.index_.neighbours,
             supports,
@@ -309,3 +317,42 @@ def _listed(
         offset=offset,
         slope=slope,
     )
+
+
+@register
+class Oracle(Model[NoSettings]):
+    """Score of x for (e, r, ?, t): log P(x answers | all before t), exact under the world's law.
+
+    It knows more than any honest forecaster: the whole state of the world before t, hidden facts
+    included (see ``data.world.law``), whatever the visibility; and nothing of t itself or later.
+
+    Entities that cannot be the answer score less than any that can: those of the kind that fills
+    this slot of r (a club where the answer is a club) -1,000, all others -2,000.
+    """
+
+    name = "oracle"
+    needs_law = True
+
+    def prepare(self, visible: VisibleFacts) -> Self:
+        """Take the law out of the simulated facts."""
+        if not isinstance(visible.law, Law):
+            raise DataError(
+                "the oracle needs a simulated world, whose law is known; these facts have none "
+                "(make some with 'metatkgr data simulate' or metatkgr.data.world.simulate)"
+            )
+        self.law_ = visible.law
+        return self
+
+    def adapt(self, supports: Supports) -> Self:
+        """Nothing to learn: the law knows the supports already."""
+        return self
+
+    def score(self, queries: Queries) -> Tensor:
+        """(Q, E) log-probabilities, float64."""
+        probability = self.law_.probabilities(queries)
+        scores = np.full(probability.shape, _MISPLACED)
+        for relation in np.unique(queries.relation):
+            rows = np.flatnonzero(queries.relation == relation)
+            scores[np.ix_(rows, np.flatnonzero(self.law_.fills_slot(int(relation))))] = _NEVER
+        np.log(probability, out=scores, where=probability > 0)
+        return torch.from_numpy(scores).to(self.device)

@@ -1,4 +1,4 @@
-"""What a training leaves in files: tensors, checkpoints, first stages; read without trusting them.
+"""What a training leaves in files: tensors, trace, checkpoints, stages; read without trusting them.
 
 Safetensors only, which hold numbers and run no code. A file is written to a temporary name and
 renamed, so a crash leaves the old one or the new one; it holds a checksum, so that a flipped bit is
@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,15 +23,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from metatkgr.errors import DataError
+from metatkgr.errors import DataError, need
 from metatkgr.files import atomic_path, check_file, write_text
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.base import Phase, TrainableModel
 
 __all__ = [
     "KeptStage",
     "Position",
     "SharedPhase",
     "Trace",
+    "Tracker",
     "check_fit",
     "check_optimiser",
     "expected_state",
@@ -44,6 +45,7 @@ __all__ = [
 
 _CHECKSUM = "checksum"
 _FORMAT = "metatkgr-checkpoint-2"
+_NOT_CURVES = ("phase", "epoch", "epochs", "step")
 
 
 def write_tensors(
@@ -174,6 +176,42 @@ class Trace:
                     file.write(json.dumps(line) + "\n")
             except OSError as error:
                 raise DataError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+class Tracker:
+    """Writes the lines of a trace as TensorBoard's scalars; a context manager.
+
+    ``meta/loss``, ``meta/bound``, ``meta/kl``, ``meta/validation_mrr``, ``meta/seconds/forward``
+    and so on: phase, then quantity. The axis is the number of optimiser steps since the training
+    began, so that the phases follow each other.
+
+    Args:
+        folder: for TensorBoard's files; made when it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._new_writer: Any = need("torch.utils.tensorboard", "track").SummaryWriter
+        self._writer: Any = None
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """Add one line of the trace."""
+        if self._writer is None:
+            # A training that goes on repeats the epochs after its checkpoint; what an earlier file
+            # says about them no longer counts.
+            self._writer = self._new_writer(str(self.folder), purge_step=line["step"])
+        for name, value in line.items():
+            if name not in _NOT_CURVES and isinstance(value, int | float):
+                quantity = name.replace("seconds_", "seconds/", 1)
+                self._writer.add_scalar(f"{line['phase']}/{quantity}", value, line["step"])
+        self._writer.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
 
 @dataclass

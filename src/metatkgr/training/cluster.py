@@ -24,7 +24,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError, SettingsError, need
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.models import Model, available
-from metatkgr.models.trainable import Part, TrainableModel
+from metatkgr.models.base import Part, TrainableModel
 from metatkgr.training.distributed import join_shards, shard_rows
 
 __all__ = ["LOCAL", "Connection", "connected", "crew", "evaluate_on"]

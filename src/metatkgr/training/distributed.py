@@ -28,8 +28,7 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.files import check_file
-from metatkgr.models.base import Model
-from metatkgr.models.trainable import Loss, Part, Phase
+from metatkgr.models.base import Loss, Model, Part, Phase
 
 __all__ = [
     "SharedLoss",

@@ -20,12 +20,12 @@ from metatkgr.data.visibility import Visibility
 from metatkgr.errors import MetaTKGRError, SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import write_text
+from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.listed import Scores
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.registry import choose_device, trainable
 from metatkgr.training.cluster import connected
 from metatkgr.training.distributed import current_part, evaluate_together, processes
-from metatkgr.training.loop import train
-from metatkgr.training.opening import choose_device, choose_precision, trainable
+from metatkgr.training.loop import choose_precision, train
 from metatkgr.training.runs import (
     RunConfig,
     check_facts,
@@ -214,6 +214,7 @@ class Estimator:
         evaluating: Callable[[int, int], object] | None = None,
         cluster: str | None = None,
         workers: int = 1,
+        problem: Problem | None = None,
     ) -> Self:
         """Learn from facts; weights are selected on meta-validation, meta-test is not looked at.
 
@@ -225,6 +226,7 @@ class Estimator:
             evaluating: called while what goes into ``folder`` is evaluated, with the queries done
                 since the last call and the number of all.
             cluster, workers: as in ``training.cluster.connected``; reads the examples of evidence.
+            problem: that of ``facts``, when it is at hand already, or one of another protocol.
         """
         model = self._new_model(facts.name)
         config = configure(
@@ -244,7 +246,15 @@ class Estimator:
                 _check_shared_out(model)
                 nodes = connected(cluster, workers=workers, device=model.device.type)
                 model.share_out = stack.enter_context(nodes).map
-            lines = learn(model, facts, config, folder=path, resume=resume, progress=progress)
+            lines = learn(
+                model,
+                facts,
+                config,
+                folder=path,
+                resume=resume,
+                progress=progress,
+                problem=problem,
+            )
         model.share_out = map
         self.model_, self.facts_, self.config_, self.trace_ = model, facts, config, lines
         self._prepared: str | None = None

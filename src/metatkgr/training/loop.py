@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from metatkgr.data.problem import Problem
-from metatkgr.errors import MetaTKGRError
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.errors import MetaTKGRError, SettingsError
+from metatkgr.models.base import Phase, TrainableModel
 from metatkgr.training.checkpoint import (
     Position,
     Trace,
@@ -33,11 +33,19 @@ from metatkgr.training.distributed import (
     sum_over_processes,
 )
 
-__all__ = ["DivergedError", "Validate", "fast_products", "train"]
+__all__ = [
+    "PRECISIONS",
+    "DivergedError",
+    "Validate",
+    "choose_precision",
+    "fast_products",
+    "train",
+]
 
 Validate = Callable[[TrainableModel[Any]], float]
 """MRR of a model on the meta-validation tasks."""
 
+PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
 CLIP = 1.0
 """Largest norm of a gradient; a larger one is scaled down."""
 _LOOK_EVERY = 64
@@ -314,6 +322,19 @@ def _checked(run: _Run, phase: Phase, unseen: list[Tensor], steps: int) -> float
             f"checkpoint: {run.checkpoint or 'none was kept'}; try a smaller learning rate"
         )
     return float(values[:, 0].double().sum())
+
+
+def choose_precision(name: str, device: torch.device | str = "cpu") -> str:
+    """The precision of the losses, 'float32', 'tf32' or 'bfloat16', that is meant by ``name``.
+
+    'auto' is tf32 on a GPU: products with a table of all entities are most of many models' work,
+    and there their factors lose digits that no training misses. It is float32 on a CPU.
+    """
+    if name not in PRECISIONS:
+        raise SettingsError(f"precision is one of {', '.join(PRECISIONS)}, not {name!r}")
+    if name != "auto":
+        return name
+    return "tf32" if torch.device(device).type == "cuda" else "float32"
 
 
 def _precise_to(precision: str, device: torch.device) -> AbstractContextManager[object]:

@@ -1,8 +1,7 @@
 """One way from what a user names (a run, or data and perhaps a model) to a model that can answer.
 
-``evaluate``, ``predict``, ``serve``, ``compare``, :meth:`Forecaster.load` all begin here, as does
-the way from the words for a device and a precision to what they stand for. So do models to be
-trained, by name and preset; the preset 'tuned' was chosen on meta-validation.
+``evaluate``, ``predict``, ``serve``, ``compare``, :meth:`Forecaster.load` all begin here. Under the
+field's standard protocol models with weights learn them from train first.
 """
 
 from __future__ import annotations
@@ -11,39 +10,23 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import metatkgr.models
 from metatkgr.data import sources
+from metatkgr.data.extrapolation import SHARES, ExtrapolationProblem
 from metatkgr.data.facts import Facts
 from metatkgr.data.readers.bad_rows import BadRows
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import DataError, SettingsError
-from metatkgr.files import check_signature, read_bytes, read_toml, to_toml, user_folder, write_text
-from metatkgr.models import DEFAULT_MODEL, available, create
-from metatkgr.models.base import Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.files import check_signature, read_bytes, user_folder
+from metatkgr.models.base import Model, TrainableModel
+from metatkgr.models.registry import DEFAULT_MODEL, choose_device, create
+from metatkgr.training.estimator import Estimator
 from metatkgr.training.runs import is_run, load_run
 
-__all__ = [
-    "PRECISIONS",
-    "TUNED",
-    "TUNED_FILE",
-    "OpenModel",
-    "choose_device",
-    "choose_precision",
-    "create_for",
-    "keep_tuned",
-    "open_model",
-    "trainable",
-    "tuned_settings",
-]
-
-PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
+__all__ = ["OpenModel", "open_extrapolation", "open_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,139 +170,53 @@ def open_model(
     )
 
 
-def choose_device(name: str) -> str:
-    """The device to compute on; 'auto' is a GPU where there is one."""
-    if name == "auto":
-        # Of several processes each takes a GPU of its own.
-        return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise SettingsError(f"unknown device {name!r}; use cpu, cuda, cuda:N or auto") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingsError(f"{name!r} was asked for, but this machine has no usable GPU; use cpu")
-    if device.type not in ("cpu", "cuda"):
-        raise SettingsError(f"device {name!r} is not supported; use cpu, cuda, cuda:N or auto")
-    if name == "cuda" and "LOCAL_RANK" in os.environ:
-        return f"cuda:{os.environ['LOCAL_RANK']}"
-    return str(device)
-
-
-def choose_precision(name: str, device: torch.device | str = "cpu") -> str:
-    """The precision of the losses, 'float32', 'tf32' or 'bfloat16', that is meant by ``name``.
-
-    'auto' is tf32 on a GPU: products with a table of all entities are most of many models' work,
-    and there their factors lose digits that no training misses. It is float32 on a CPU.
-    """
-    if name not in PRECISIONS:
-        raise SettingsError(f"precision is one of {', '.join(PRECISIONS)}, not {name!r}")
-    if name != "auto":
-        return name
-    return "tf32" if torch.device(device).type == "cuda" else "float32"
-
-
-TUNED = "tuned"
-"""Name of the preset."""
-TUNED_FILE = Path(metatkgr.models.__file__).with_name("tuned.toml")
-"""The settings that come with the package."""
-
-
-def trainable(
-    name: str,
-    settings: Mapping[str, Any] | None = None,
+def open_extrapolation(
+    source: str | Path | Facts,
     *,
-    preset: str = "default",
-    dataset: str | None = None,
-    device: torch.device | str = "cpu",
-) -> TrainableModel[Any]:
-    """A model by name that can be trained.
+    model: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    split: tuple[float, float] = SHARES,
+    history: str = "single-step",
+    seed: int | None = None,
+    device: str = "auto",
+    **words: Any,
+) -> OpenModel:
+    """Any model over any data, ready to be asked about valid and test.
+
+    A model with weights learns them from the facts of train; where it validates, valid selects
+    them. It has the settings of its preset 'extrapolation', where it has one.
 
     Args:
-        name: of the model.
-        settings: by name; they win over the preset's.
-        preset: named settings; 'tuned' stands for those chosen for ``dataset``. A preset that is
-            there for this dataset too, as 'paper:WIKI', is taken in place of the general one.
-        dataset: name of the facts; None: not known yet, then 'tuned' is the default.
-        device: where the model computes.
+        source: data, as for ``open_model``; not a run.
+        model: its name; None: the default.
+        settings: of the model; they win over the preset's.
+        split, history: as for ``Extrapolation.build``.
+        seed: of the training; None: 0.
+        device: as for ``open_model``.
+        words: further arguments of ``open_model``.
     """
-    model = create_for(dataset, name, settings, preset=preset, device=device)
-    if not isinstance(model, TrainableModel):
+    if not isinstance(source, Facts) and is_run(source):
         raise SettingsError(
-            f"{name} needs no training; use it at once: metatkgr evaluate DATA --model {name}"
+            f"{source} was trained for the few-shot protocol, on facts that may be as late as "
+            "those that extrapolation asks about: name DATA and a --model, which learns from "
+            "train first"
         )
-    return model
-
-
-def create_for(
-    dataset: str | None,
-    name: str,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    preset: str = "default",
-    device: torch.device | str = "cpu",
-) -> Model[Any]:
-    """A model by name, with what its preset says for a dataset; arguments as above."""
-    chosen = dict(settings or {})
-    if preset == TUNED:
-        preset = "default"
-        chosen = (tuned_settings(name, dataset) if dataset is not None else {}) | chosen
-    model = available().get(name)
-    if model is not None and f"{preset}:{dataset}" in model.presets:
-        preset = f"{preset}:{dataset}"
-    return create(name, chosen, preset=preset, device=device)
-
-
-def tuned_settings(model: str, dataset: str, path: Path = TUNED_FILE) -> dict[str, Any]:
-    """The settings that were chosen for a model on a dataset.
-
-    Raises:
-        SettingsError: none were chosen yet.
-    """
-    known = _read_tuned(path).get(model, {})
-    if dataset not in known:
-        chosen = ", ".join(known) if known else "no dataset yet"
-        raise SettingsError(
-            f"no settings of {model} were tuned on {dataset} (only on: {chosen}); leave out "
-            f"--preset tuned, or choose some: metatkgr tune {dataset} --model {model} --out {path}"
-        )
-    return dict(known[dataset])
-
-
-def keep_tuned(path: Path, model: str, dataset: str, settings: Mapping[str, Any]) -> None:
-    """Put settings into a file beside what it holds for other models and datasets.
-
-    The comment that the file begins with is kept.
-    """
-    content = _read_tuned(path) if path.exists() else {}
-    content.setdefault(model, {})[dataset] = dict(settings)
-    ordered = {
-        name: {data: dict(sorted(values.items())) for data, values in sorted(known.items())}
-        for name, known in sorted(content.items())
-    }
-    head = "".join(f"{line}\n" for line in _comment(path))
-    write_text(path, (head + "\n" if head else "") + to_toml(ordered))
-
-
-def _read_tuned(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    content = read_toml(path)
-    tables = [data for known in content.values() for data in _values(path, known)]
-    if not all(isinstance(table, dict) for table in tables):
-        raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")
-    return content
-
-
-def _values(path: Path, known: Any) -> list[Any]:
-    if not isinstance(known, dict):
-        raise DataError(f"{path} is not made of tables [MODEL.DATASET] with settings")
-    return list(known.values())
-
-
-def _comment(path: Path) -> list[str]:
-    """The lines at the head of a file that are comments."""
-    lines: list[str] = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("#"):
-                break
-            lines.append(line)
-    return lines
+    kind = create(model or DEFAULT_MODEL)
+    if not isinstance(kind, TrainableModel):
+        return open_model(source, model=model, settings=settings, seed=seed, device=device, **words)
+    preset = "extrapolation" if "extrapolation" in kind.presets else "default"
+    # A misspelt setting is refused before a large file is read.
+    create(kind.name, settings, preset=preset)
+    # By any rule, for the facts: what opens them is in one place.
+    opened = open_model(source, model="recurrency", seed=seed, device=device, **words)
+    problem = ExtrapolationProblem(opened.facts, split=split, history=history)
+    estimator = Estimator(
+        kind.name,
+        shots=1,
+        visibility=problem.visibility.value,
+        seed=opened.seed,
+        preset=preset,
+        device=device,
+        **(settings or {}),
+    )
+    return replace(opened, model=estimator.fit(opened.facts, problem=problem).model_)

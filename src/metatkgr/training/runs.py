@@ -46,7 +46,7 @@ from metatkgr.files import (
     write_text,
 )
 from metatkgr.models import create
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import TrainableModel
 from metatkgr.training.checkpoint import check_fit, expected_state, read_tensors, write_tensors
 
 __all__ = [

@@ -11,9 +11,9 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.errors import SettingsError
 from metatkgr.models import create
+from metatkgr.models.base import TrainableModel
 from metatkgr.models.baselines import gen
-from metatkgr.models.common.support_network import Unseen, first_layer, second_layer
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.baselines.gen import Unseen, first_layer, second_layer
 
 CPU = torch.device("cpu")
 

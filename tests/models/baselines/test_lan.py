@@ -15,9 +15,8 @@ from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.graph.sampler import Neighbours
 from metatkgr.models import create
-from metatkgr.models.baselines.lan import LAN, logic_weights, rule_table
-from metatkgr.models.common.neighbourhood import first_links
-from metatkgr.models.trainable import WHOLE
+from metatkgr.models.base import WHOLE
+from metatkgr.models.baselines.lan import LAN, first_links, logic_weights, rule_table
 
 # Entities 0..3, relations 0 and 1 (backwards 2 and 3):
 #

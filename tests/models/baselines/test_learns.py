@@ -14,8 +14,7 @@ from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models import create
-from metatkgr.models.base import Model
-from metatkgr.models.trainable import TrainableModel
+from metatkgr.models.base import Model, TrainableModel
 from metatkgr.settings import NoSettings
 from metatkgr.training.loop import train
 

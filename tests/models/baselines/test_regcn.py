@@ -16,9 +16,9 @@ from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.graph.snapshots import Snapshots
+from metatkgr.models.base import Part
 from metatkgr.models.baselines.regcn import REGCN, EvolutionPhase, REGCNSettings, evolve
 from metatkgr.models.common.recurrent import Noise, gru_step
-from metatkgr.models.trainable import Part
 from references import ENTITIES, RELATIONS, graphs
 
 SILENT = Noise(None, "cpu", 0.0)

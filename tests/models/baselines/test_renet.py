@@ -16,10 +16,16 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.snapshots import ActiveSteps
-from metatkgr.models.baselines.renet import RENET, HistoryPhase, RENETSettings, read_history
-from metatkgr.models.common.graph_state import GlobalPhase, global_states
+from metatkgr.models.base import Part
+from metatkgr.models.baselines.renet import (
+    RENET,
+    GlobalPhase,
+    HistoryPhase,
+    RENETSettings,
+    global_states,
+    read_history,
+)
 from metatkgr.models.common.recurrent import Noise, gru_step
-from metatkgr.models.trainable import Part
 from references import ENTITIES, RELATIONS, graphs, tuples
 
 NOBODY = Supports(*[np.zeros(0, np.int64)] * 4)
@@ -141,7 +147,7 @@ def literal_scores(
 
 
 def some_model(facts: Facts, history: int) -> tuple[RENET, dict[str, Tensor], list[Link]]:
-    model = RENET(RENETSettings(dimension=4, history=history, neighbours=99))
+    model = RENET(RENETSettings(dimension=4, history=history, neighbours=99, dropout=0.0))
     model.build(ENTITIES, RELATIONS, torch.Generator().manual_seed(1))
     visible = VisibleFacts.of(facts)
     columns = (visible.source, visible.relation, visible.target, visible.time)
@@ -216,15 +222,7 @@ def test_the_cap_keeps_the_last_links_of_a_step() -> None:
 @given(graphs())
 def test_the_global_loss_compares_with_the_shares_of_the_next_step(facts: Facts) -> None:
     model, weights, links = some_model(facts, 2)
-    stage = GlobalPhase(
-        model.weights,
-        VisibleFacts.of(facts),
-        torch.device("cpu"),
-        epochs=1,
-        learning_rate=0.1,
-        history=2,
-        dropout=0.0,
-    )
+    stage = GlobalPhase(model, VisibleFacts.of(facts))
     states = literal_states(weights, links, 2)
     steps = list(states)
     generator = torch.Generator().manual_seed(0)

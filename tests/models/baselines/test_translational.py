@@ -11,8 +11,8 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.errors import SettingsError
 from metatkgr.models import create
+from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.translation import TranslationModel, TranslationStart, TripleSettings
-from metatkgr.models.trainable import TrainableModel
 
 ENTITIES, RELATIONS, DIMENSION = 23, 4, 6
 NAMES = ["transe", "transr", "rotate"]

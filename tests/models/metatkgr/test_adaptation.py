@@ -13,9 +13,8 @@ from torch import Tensor
 from metatkgr.graph.sampler import Neighbours
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss
 from metatkgr.models.common.neighbourhood import grow
-from metatkgr.models.metatkgr.adaptation import adapt, encode, encoder_part, task_loss
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
-from metatkgr.models.metatkgr.task_batch import TaskBatch, TaskFacts, localise
+from metatkgr.models.metatkgr.adaptation import TaskBatch, TaskFacts, adapt, localise, task_loss
+from metatkgr.models.metatkgr.encoder import TemporalEncoder, encode, encoder_part
 
 ENTITIES, RELATIONS, STEPS, BUDGET, TASKS = 12, 3, 20, 4, 4
 RATE = 0.3

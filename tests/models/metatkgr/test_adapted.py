@@ -16,11 +16,11 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.world import simulate
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models import create
+from metatkgr.models.base import Part
 from metatkgr.models.metatkgr.episodes import Adapter, Episode, EpisodePhase
 from metatkgr.models.metatkgr.links import Moment
 from metatkgr.models.metatkgr.model import MetaTKGR
 from metatkgr.models.metatkgr.newcomers import unit_vectors
-from metatkgr.models.trainable import Part
 
 SMALL = {"dimension": 8, "translation_epochs": 3, "epochs": 1, "support_negatives": 12}
 

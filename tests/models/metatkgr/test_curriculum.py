@@ -15,11 +15,11 @@ from metatkgr.data.world import simulate
 from metatkgr.errors import SettingsError, UnknownNameError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.models import create
+from metatkgr.models.base import WHOLE, Part
 from metatkgr.models.common.few_shot import SupportTable
 from metatkgr.models.common.translation import TranslationStart
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase
 from metatkgr.models.metatkgr.model import MetaTKGR
-from metatkgr.models.trainable import WHOLE, Part
 from metatkgr.training.loop import DivergedError, train
 
 SMALL = {
@@ -127,7 +127,7 @@ def test_how_many_batches_are_made_ready_together_does_not_matter(stage: str, la
         )
         (phase,) = [phase for phase in model.phases(problem()) if phase.name == stage]
         assert isinstance(phase, MetaPhase | BackgroundPhase)
-        phase.prefetcher._size = size
+        phase.together = size
         generator = torch.Generator().manual_seed(5)
         return [
             float(phase.loss(batch, generator, part).value.detach())

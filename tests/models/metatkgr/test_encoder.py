@@ -14,8 +14,7 @@ from metatkgr.models import create
 from metatkgr.models.common.few_shot import ranking_loss
 from metatkgr.models.common.neighbourhood import Hop, Tree, encode_time
 from metatkgr.models.common.scores import relation_vectors, score_all, translation_score
-from metatkgr.models.metatkgr.adaptation import ENCODER, encode
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.encoder import ENCODER, TemporalEncoder, encode
 from metatkgr.models.metatkgr.model import MetaTKGR
 
 ENTITIES, RELATIONS, AGES = 9, 3, torch.tensor([-2.0, 0.5, 1.0, 3.0, 40.0])

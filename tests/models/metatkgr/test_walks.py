@@ -10,8 +10,7 @@ import torch
 from torch.nn import functional
 
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.metatkgr.links import Around, Links
-from metatkgr.models.metatkgr.walks import _masses, explore, initial_walk, spread
+from metatkgr.models.metatkgr.links import Around, Links, _masses, explore, initial_walk, spread
 from models.metatkgr.test_adapted import adapter, built, late, own_links, problem
 
 ALL = 512
@@ -48,7 +47,7 @@ def public_links(time: int) -> dict[int, dict[tuple[int, int], int]]:
 def literal(
     phi: dict[str, torch.Tensor], entity: int, relation: int, time: int, half: int
 ) -> dict[int, float]:
-    """The text of ``walks.py``, one link at a time."""
+    """The text of ``links.py``, one link at a time."""
     public = public_links(time)
 
     def kind(other: int) -> int:

@@ -83,11 +83,7 @@ def _file(dataset: str) -> str:
 def _shown(results: Results, dataset: str, most: int = len(_LINES)) -> list[Row]:
     """MetaTKGR, the rules, and the best of the others."""
     first = [METATKGR, *(Row(rule) for rule in reversed(RULES))]
-    means = {
-        row: float(values[:, 0].mean())
-        for row in results.rows(3)
-        if (values := results.values(dataset, row, 3)) is not None
-    }
+    means = results.mrr(dataset, 3)
     others = sorted((row for row in means if row not in first), key=lambda row: -means[row])
     return [row for row in first if row in means] + others[: most - len(first)]
 

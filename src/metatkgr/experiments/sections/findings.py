@@ -160,11 +160,7 @@ def _rule_findings(results: Results) -> list[str]:
     """Where a rule that learns nothing beats models that do; 3-shot."""
     sentences = []
     for dataset in results.datasets:
-        scores = {
-            row: float(values[:, 0].mean())
-            for row in results.rows(3)
-            if (values := results.values(dataset, row, 3)) is not None
-        }
+        scores = results.mrr(dataset, 3)
         rules = {row: score for row, score in scores.items() if row.model in RULES}
         learned = {row: score for row, score in scores.items() if row.model not in RULES}
         if not rules or not learned:

@@ -98,11 +98,6 @@ def unseen_graphs(results: Results) -> list[str]:
     return written("test-graphs", tables=tables[1:], result=result)
 
 
-def _mean(results: Results, dataset: str, row: Row) -> float | None:
-    values = results.values(dataset, row, _SHOTS)
-    return None if values is None else float(values[:, 0].mean())
-
-
 @section("visibilities", place=30)
 def _three_questions(results: Results) -> list[str]:
     """``frozen`` and ``streaming`` beside ``entity-split``, K = 3."""
@@ -223,11 +218,7 @@ def _elsewhere(results: Results) -> list[_Graph]:
 
 def _best_baseline(results: Results, dataset: str) -> Row | None:
     """By MRR, tuned or not."""
-    means = {
-        row: mean
-        for row in results.rows(_SHOTS)
-        if row.model in BASELINES and (mean := _mean(results, dataset, row)) is not None
-    }
+    means = {r: mrr for r, mrr in results.mrr(dataset, _SHOTS).items() if r.model in BASELINES}
     return max(means, key=lambda row: means[row]) if means else None
 
 

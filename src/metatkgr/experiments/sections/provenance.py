@@ -22,6 +22,7 @@ from metatkgr.files import read_json
 __all__ = ["blind_leads"]
 
 _SHOTS = 3
+"""K of the tables of searches and of times."""
 
 
 @section("seen", place=12)
@@ -105,10 +106,6 @@ def _budgets(results: Results) -> list[str]:
 
     rows = [METATKGR, *(Row(model) for model in BASELINES), EVIDENCE]
     return written("budgets", table=table(["", *datasets], pivot(rows, datasets, cell)))
-
-
-_SHOTS = 3
-"""K of the tables of probabilities and of times."""
 
 
 @section("datasets", place=120, page="runs")

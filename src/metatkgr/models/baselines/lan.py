@@ -41,8 +41,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import Neighbours, RecentSampler
-from metatkgr.models.base import register
-from metatkgr.models.common.neighbourhood import first_links, first_supports
+from metatkgr.models.base import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.models.common.scores import (
     l2_logits,
     mask_query_entity,
@@ -51,7 +50,7 @@ from metatkgr.models.common.scores import (
     score_all,
     translation_score,
 )
-from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.registry import register
 from metatkgr.settings import Amount, Count, Rate, Sample, Settings, Share
 
 __all__ = ["LAN", "LANSettings"]
@@ -364,3 +363,20 @@ class LogicAttentionPhase(ModelPhase[LAN]):
             return (short * usable).sum() / max(usable.shape[1], 1)
         wrong = scores[:, 1:].masked_fill(~usable, -math.inf)
         return -torch.log_softmax(torch.cat([scores[:, :1], wrong], 1), 1)[:, 0].sum()
+
+
+def first_links(visible: VisibleFacts) -> VisibleFacts:
+    """Each link once, at its first time: it is visible before t if and only if that time is."""
+    facts = visible.facts()
+    rows = _first_rows(facts.subject, facts.relation, facts.object)
+    return VisibleFacts.of(facts.select(rows))
+
+
+def first_supports(supports: Supports) -> Supports:
+    """Each link of a support once, at its first time."""
+    return supports[_first_rows(supports.entity, supports.relation, supports.other)]
+
+
+def _first_rows(*columns: np.ndarray) -> np.ndarray:
+    """The row in which each different combination comes first, ascending."""
+    return np.sort(np.unique(np.stack(columns, axis=1), axis=0, return_index=True)[1])

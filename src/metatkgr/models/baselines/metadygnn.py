@@ -30,10 +30,15 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import RecentSampler
-from metatkgr.models.base import register
-from metatkgr.models.common.few_shot import FactTable, SupportTable, inner_step
+from metatkgr.models.base import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.common.few_shot import (
+    FactTable,
+    FewShotSettings,
+    Negatives,
+    SupportTable,
+    inner_step,
+)
 from metatkgr.models.common.scores import (
     mask_query_entity,
     relation_vectors,
@@ -48,8 +53,8 @@ from metatkgr.models.common.tgat import (
     support_loss,
     task_tree,
 )
-from metatkgr.models.common.translation import FewShotSettings, random_tables, translation_start
-from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.common.translation import random_tables, translation_start
+from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Range, Rate, Sample, Weight
 
@@ -308,11 +313,9 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
             queries.entity, queries.relation, tasks.answers.answer, queries.time
         )
 
-    def parameters(self) -> list[nn.Parameter]:
+    def learns(self, name: str) -> bool:
         """The network; the tables too if they are to be learned."""
-        learns = self.model.settings.learn_tables
-        weights = self.model.weights.items()
-        return [w for name, w in weights if learns or name.startswith("encoder.")]
+        return self.model.settings.learn_tables or name.startswith("encoder.")
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """(T,) entities in random order."""
@@ -323,11 +326,7 @@ class MetaDyGNNPhase(ModelPhase[MetaDyGNN]):
     def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """Cross-entropy of the answers among all answers and the pool of wrong ones."""
         settings, device = self.model.settings, self.model.device
-        # What is not learned needs no gradient, least of all one of the size of a table.
-        weights = {
-            key: value if settings.learn_tables or key.startswith("encoder.") else value.detach()
-            for key, value in self.model.weights.items()
-        }
+        weights = self.weights()
         query, pool = self._draw(batch, generator)  # (T, F, 4), (P, 2)
         own_rows = part.of(len(batch))
         support, intervals = self.supports.pick(batch[own_rows]).in_intervals(settings.intervals)

@@ -17,7 +17,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
 from metatkgr.graph.snapshots import DisjointGraph, Snapshots
-from metatkgr.models.base import register
+from metatkgr.models.base import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
 from metatkgr.models.common.recurrent import (
     Noise,
     StepBatch,
@@ -26,7 +26,7 @@ from metatkgr.models.common.recurrent import (
     step_batches,
     sum_rows,
 )
-from metatkgr.models.trainable import WHOLE, Loss, ModelPhase, Part, Phase, TrainableModel
+from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 from metatkgr.settings import Amount, Count, Dropout, Rate, Sample, Settings, Share
 

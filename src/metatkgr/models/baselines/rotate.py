@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from metatkgr.errors import SettingsError
-from metatkgr.models.base import register
 from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.common.translation import TranslationModel, TripleSettings
+from metatkgr.models.registry import register
 
 __all__ = ["RotatE", "RotatESettings"]
 

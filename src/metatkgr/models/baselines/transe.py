@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metatkgr.models.base import register
 from metatkgr.models.common.translation import TranslationModel, TripleSettings
+from metatkgr.models.registry import register
 
 __all__ = ["TransE", "TransESettings"]
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from metatkgr.data.problem import Problem
-from metatkgr.models.base import register
+from metatkgr.models.base import Phase
 from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.common.translation import (
     TranslationModel,
@@ -24,7 +24,7 @@ from metatkgr.models.common.translation import (
     TripleSettings,
     translation_over,
 )
-from metatkgr.models.trainable import Phase
+from metatkgr.models.registry import register
 from metatkgr.settings import Amount, Count, Rate
 
 __all__ = ["TransR", "TransRSettings"]

@@ -1,34 +1,55 @@
-"""Few-shot tasks as padded tensors: supports and queries of T new entities, their loss, a step."""
+"""Few-shot tasks as padded tensors: supports, queries, wrong answers, the loss of them, a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from metatkgr.data.facts import IntArray
-from metatkgr.data.visibility import Supports
-from metatkgr.graph.negatives import fixed_negatives
+from metatkgr.data.visibility import Supports, VisibleFacts
+from metatkgr.errors import UnknownNameError
+from metatkgr.graph.ragged import pack
+from metatkgr.models.common.translation import StartSettings
 
 __all__ = [
     "FactTable",
+    "FewShotSettings",
     "LossKind",
+    "NegativeKind",
+    "Negatives",
     "PaddedFacts",
     "RankingLoss",
     "Reduction",
     "SupportTable",
+    "fixed_negatives",
     "inner_step",
     "ranking_loss",
 ]
 
 LossKind = Literal["hinge", "softmax"]
 Reduction = Literal["sum", "mean"]
+NegativeKind = Literal["uniform", "place", "mixed"]
 
 RankingLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """What :func:`ranking_loss` is once its options are chosen."""
+
+
+@dataclass(frozen=True)
+class FewShotSettings(StartSettings):
+    """Settings of a model that is meta-trained on tasks; its tables are filled by TransE before."""
+
+    one_shot: bool = False
+    """Whether TransE sees one fact of each support (as in the paper of MetaTKGR) or all K."""
+    learn_tables: bool = False
+    """Whether meta-training moves the tables too. A table can learn the queries of meta-train
+    entities by heart, which helps no new entity; a network cannot."""
+    negative_kind: NegativeKind = "mixed"
+    """Source of wrong answers: 'uniform', 'place' (who filled the relation slot) or 'mixed'."""
 
 
 class PaddedFacts(NamedTuple):
@@ -171,6 +192,76 @@ class SupportTable:
         wrong = fixed_negatives(owner, ordinal, self.negatives, self.entities)
         usable = (wrong != answer.unsqueeze(-1)) & mask.unsqueeze(-1)
         return PaddedFacts(owner, relation, answer, wrong, usable, time, mask)
+
+
+class Negatives:
+    """Draws wrong answers for queries (e, r, ?, t).
+
+    Args:
+        visible: the facts to learn from.
+        kind: 'uniform': any entity. 'place': entities that filled this slot of r in some fact,
+            which are harder to tell from the answer. 'mixed': each with equal chance.
+    """
+
+    def __init__(self, visible: VisibleFacts, kind: str = "uniform") -> None:
+        if kind not in get_args(NegativeKind):
+            raise UnknownNameError("kind of negatives", kind, get_args(NegativeKind))
+        self.kind = kind
+        self.entities = len(visible.entities)
+        relations = 2 * len(visible.relations)
+        relation, target = torch.from_numpy(visible.relation), torch.from_numpy(visible.target)
+        filler = torch.unique(pack((relation, relations), (target, self.entities)))
+        self._target = filler % self.entities
+        self._start = torch.searchsorted(filler, torch.arange(relations + 1) * self.entities)
+
+    def draw(self, relation: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """Wrong answers for each query; the right one may be among them by chance.
+
+        Args:
+            relation: (...) directed relations, on the CPU.
+            count: n, how many for each.
+            generator: the source of randomness, on the CPU.
+
+        Returns:
+            (..., n) entity ids.
+        """
+        shape = (*relation.shape, count)
+        anyone = torch.randint(self.entities, shape, generator=generator)
+        if self.kind == "uniform":
+            return anyone
+        low, high = self._start[relation], self._start[relation + 1]
+        size = (high - low).unsqueeze(-1)
+        position = (torch.rand(shape, generator=generator) * size).long().clamp(max=size - 1)
+        known = (low.unsqueeze(-1) + position).clamp(0, max(len(self._target) - 1, 0))
+        # A slot that nobody has filled yet leaves no choice but anyone.
+        fitting = torch.where(size > 0, self._target[known], anyone)
+        if self.kind == "place":
+            return fitting
+        return torch.where(torch.rand(shape, generator=generator) < 0.5, fitting, anyone)
+
+
+def fixed_negatives(entity: Tensor, ordinal: Tensor, count: int, entities: int) -> Tensor:
+    """Wrong answers that depend on nothing but the entity and the number of its fact.
+
+    For adapting to a support at forecast time: what is drawn for one entity must not change with
+    which other entities have queries, nor with anything that happens to others.
+
+    Args:
+        entity: (...) the entity that is adapted to.
+        ordinal: (...) the position of the fact in its support.
+        count: n, how many for each fact.
+        entities: how many entities there are.
+
+    Returns:
+        (..., n) entity ids, spread like uniform draws.
+    """
+    draw = torch.arange(count, device=entity.device)
+    seed = (entity * 1_000_003 + ordinal).unsqueeze(-1) * 1_000_033 + draw
+    # The finisher of splitmix64; int64 products wrap around, shifts are made unsigned by a mask.
+    seed = seed * -7046029254386353131
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        seed = (seed ^ ((seed >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    return ((seed ^ ((seed >> 31) & ((1 << 33) - 1))) & ((1 << 62) - 1)) % entities
 
 
 def ranking_loss(

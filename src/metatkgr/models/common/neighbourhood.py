@@ -1,4 +1,4 @@
-"""Temporal neighbourhoods as tensors: trees of sampled neighbours, ages of facts, prefetching.
+"""Temporal neighbourhoods as tensors: trees of sampled neighbours, ages of facts.
 
 The age Δt = t - t_i of a fact before its root's time t becomes random Fourier features:
 
@@ -11,33 +11,24 @@ attention no part drowns the others by its size alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.sampler import Neighbours
-from metatkgr.models.trainable import Part
 
 __all__ = [
     "Hop",
-    "Prefetcher",
     "SampleNeighbours",
     "Tree",
     "encode_time",
-    "first_links",
-    "first_supports",
     "grow",
     "grow_hops",
     "initial_frequency",
     "initial_phase",
 ]
-
-Batch = TypeVar("Batch")
-Ready = TypeVar("Ready")
 
 _LONGEST = 1e4
 """The slowest frequency turns once in 2π times so many steps: longer than any graph we read."""
@@ -154,23 +145,6 @@ def grow_hops(
     return hops
 
 
-def first_links(visible: VisibleFacts) -> VisibleFacts:
-    """Each link once, at its first time: it is visible before t if and only if that time is."""
-    facts = visible.facts()
-    rows = _first_rows(facts.subject, facts.relation, facts.object)
-    return VisibleFacts.of(facts.select(rows))
-
-
-def first_supports(supports: Supports) -> Supports:
-    """Each link of a support once, at its first time."""
-    return supports[_first_rows(supports.entity, supports.relation, supports.other)]
-
-
-def _first_rows(*columns: np.ndarray) -> np.ndarray:
-    """The row in which each different combination comes first, ascending."""
-    return np.sort(np.unique(np.stack(columns, axis=1), axis=0, return_index=True)[1])
-
-
 def encode_time(age: Tensor, frequency: Tensor, phase: Tensor) -> Tensor:
     """Φ(Δt) of every age.
 
@@ -199,54 +173,3 @@ def initial_frequency(dimension: int) -> Tensor:
 def initial_phase(dimension: int, generator: torch.Generator) -> Tensor:
     """(d,) phases, uniform on the circle, so that no age is special to all features at once."""
     return torch.rand(dimension, generator=generator) * (2 * math.pi)
-
-
-class Prefetcher(Generic[Batch, Ready]):
-    """Makes what batches need besides the weights, for a group of batches at once.
-
-    Which neighbours a root has does not depend on what is learned, so the roots of many small
-    batches can be sampled together. On a GPU that is most of a small step's time: breadth-first
-    search takes up to b rounds, each of some fifty kernels, whether it serves twenty tasks or a
-    thousand. A group is made ready when its first batch is read.
-
-    What is drawn for a batch is drawn in the order of the batches, so that the outcome does not
-    depend on the size of the groups.
-
-    Args:
-        make: given some batches, the generator and the part of them that this process computes,
-            what each needs.
-        size: batches in a group, at least 1.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[Sequence[Batch], torch.Generator, Part], Sequence[Ready]],
-        size: int,
-    ) -> None:
-        self._make, self._size = make, max(size, 1)
-        self._group: list[Batch] = []
-        self._ready: dict[int, tuple[Part, Ready]] = {}
-
-    def grouped(self, batches: Sequence[Batch]) -> Iterator[Batch]:
-        """The batches, one after another; those of a group will be made ready together."""
-        for start in range(0, len(batches), self._size):
-            self._group, self._ready = list(batches[start : start + self._size]), {}
-            yield from self._group
-        self._group, self._ready = [], {}
-
-    def ready(self, batch: Batch, generator: torch.Generator, part: Part) -> Ready:
-        """What a batch needs; with it, that of those which follow in its group is made.
-
-        A batch is made ready anew each time it is read, also one that is of no group.
-        """
-        # By identity: batches may be tensors, which compare element by element.
-        matches = (number for number, other in enumerate(self._group) if other is batch)
-        number = next(matches, None)
-        if number is None:
-            return self._make([batch], generator, part)[0]
-        prepared = self._ready.pop(number, None)
-        if prepared is not None and prepared[0] == part:
-            return prepared[1]
-        made = self._make(self._group[number:], generator, part)
-        self._ready = {number + i: (part, later) for i, later in enumerate(made) if i}
-        return made[0]

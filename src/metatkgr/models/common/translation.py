@@ -20,7 +20,7 @@ from torch.nn import functional
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.negatives import NegativeKind
+from metatkgr.models.base import WHOLE, Loss, Part, Phase, TrainableModel
 from metatkgr.models.common.scores import (
     l2_logits,
     mask_query_entity,
@@ -28,11 +28,9 @@ from metatkgr.models.common.scores import (
     relation_vectors,
     score_all,
 )
-from metatkgr.models.trainable import WHOLE, Loss, Part, Phase, TrainableModel
 from metatkgr.settings import Amount, Count, Rate, Settings
 
 __all__ = [
-    "FewShotSettings",
     "StartSettings",
     "TranslationModel",
     "TranslationStart",
@@ -78,19 +76,6 @@ class StartSettings(Settings):
     after more."""
     translation_rate: Rate = 0.005
     """Learning rate of that stage."""
-
-
-@dataclass(frozen=True)
-class FewShotSettings(StartSettings):
-    """The same of a model that is meta-trained on tasks."""
-
-    one_shot: bool = False
-    """Whether TransE sees one fact of each support (as in the paper of MetaTKGR) or all K."""
-    learn_tables: bool = False
-    """Whether meta-training moves the tables too. A table can learn the queries of meta-train
-    entities by heart, which helps no new entity; a network cannot."""
-    negative_kind: NegativeKind = "mixed"
-    """Source of wrong answers: 'uniform', 'place' (who filled the relation slot) or 'mixed'."""
 
 
 SettingsT = TypeVar("SettingsT", bound=TripleSettings)

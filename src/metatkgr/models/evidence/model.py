@@ -16,7 +16,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explains, Explanation, register
+from metatkgr.models.base import Explains, Explanation, Phase, TrainableModel
 from metatkgr.models.common.explanations import supporting
 from metatkgr.models.common.leave_one_out import Deletions, by_weight
 from metatkgr.models.common.listed import ListedScores
@@ -37,7 +37,7 @@ from metatkgr.models.evidence.reader import (
 )
 from metatkgr.models.evidence.settings import EvidenceSettings
 from metatkgr.models.evidence.training import RankerPhase
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.registry import register
 
 __all__ = ["EvidenceModel"]
 

@@ -24,11 +24,11 @@ from metatkgr.graph.history import History, novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pairs import Pairs
 from metatkgr.graph.ragged import expand_ranges
+from metatkgr.models.base import WHOLE, Loss, Part, ShareOut
 from metatkgr.models.evidence.pretrained import NONE
 from metatkgr.models.evidence.ranker import Ranker
 from metatkgr.models.evidence.reader import Candidates, Reader, reading_batches, translated
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.trainable import WHOLE, Loss, Part, ShareOut
 
 __all__ = [
     "ExampleReader",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -13,20 +15,20 @@ from torch import Tensor, nn
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.negatives import Negatives
 from metatkgr.graph.sampler import Sampler, create_sampler
-from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
-from metatkgr.models.common.neighbourhood import Prefetcher, Tree, grow
+from metatkgr.models.base import WHOLE, Loss, Part, dropout_seed
+from metatkgr.models.common.few_shot import FactTable, Negatives, PaddedFacts, SupportTable
+from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.scores import relation_vectors, translation_score
-from metatkgr.models.metatkgr.adaptation import adapt, encoder_part, loss_of, task_loss
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
-from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
+from metatkgr.models.metatkgr.adaptation import TaskBatch, adapt, loss_of, task_loss
+from metatkgr.models.metatkgr.encoder import TemporalEncoder, encoder_part
+from metatkgr.models.metatkgr.pac_bayes import freeze, outer_loss
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.trainable import WHOLE, Loss, Part, dropout_seed
 
 __all__ = ["BackgroundPhase", "MetaPhase", "sampler_for"]
 
+Batch = TypeVar("Batch")
+Ready = TypeVar("Ready")
 _NEIGHBOURS_TOGETHER = 1 << 20
 """Slots for neighbours that are filled for several batches at once; bounds memory."""
 
@@ -43,36 +45,50 @@ def sampler_for(index: TemporalIndex, supports: Supports, settings: MetaTKGRSett
     )
 
 
-class _SamplingPhase:
+@dataclass(eq=False)
+class _SamplingPhase(Generic[Batch, Ready]):
     """What both stages read: the encoder, the public facts around any root, wrong answers.
 
-    Args:
-        encoder: the layers.
-        weights: of the model; tables that are not learned need no gradient.
-        tasks: those of meta-train.
-        settings: of the model.
-        device: where to compute.
+    What batches need besides the weights is made for a group of batches at once. Which neighbours a
+    root has does not depend on what is learned, so the roots of many small batches can be sampled
+    together. On a GPU that is most of a small step's time: breadth-first search takes up to b
+    rounds, each of some fifty kernels, whether it serves twenty tasks or a thousand. A group is
+    made ready when its first batch is read.
+
+    What is drawn for a batch is drawn in the order of the batches, so that the outcome does not
+    depend on the size of the groups.
     """
 
-    def __init__(
-        self,
-        encoder: TemporalEncoder,
-        weights: Mapping[str, nn.Parameter],
-        tasks: Tasks,
-        settings: MetaTKGRSettings,
-        device: torch.device,
-    ) -> None:
-        self.encoder, self.weights = encoder, weights
-        self.settings, self.device = settings, device
-        self.ranking_loss = loss_of(settings)
-        index = TemporalIndex.of(tasks.visible, device=device)
-        self.sampler = sampler_for(index, tasks.supports, settings)
-        self.negatives = Negatives(tasks.visible, settings.negative_kind)
+    encoder: TemporalEncoder
+    """The layers."""
+    weights: Mapping[str, nn.Parameter]
+    """Of the model; tables that are not learned need no gradient."""
+    tasks: Tasks
+    """Those of meta-train."""
+    settings: MetaTKGRSettings
+    """Of the model."""
+    device: torch.device
+    """Where to compute."""
 
-    def batches_together(self, roots: int) -> int:
-        """How many batches of so many roots are sampled together."""
-        neighbours: int = roots * self.settings.budget**self.settings.layers
-        return _NEIGHBOURS_TOGETHER // neighbours
+    def __post_init__(self) -> None:
+        self.ranking_loss = loss_of(self.settings)
+        index = TemporalIndex.of(self.tasks.visible, device=self.device)
+        self.sampler = sampler_for(index, self.tasks.supports, self.settings)
+        self.negatives = Negatives(self.tasks.visible, self.settings.negative_kind)
+        neighbours: int = self._roots() * self.settings.budget**self.settings.layers
+        self.together = max(_NEIGHBOURS_TOGETHER // neighbours, 1)
+        self._group: list[Batch] = []
+        self._made: dict[int, tuple[Part, Ready]] = {}
+
+    @abstractmethod
+    def _roots(self) -> int:
+        """How many roots a batch has, at most."""
+
+    @abstractmethod
+    def _prepare(
+        self, batches: Sequence[Batch], generator: torch.Generator, part: Part
+    ) -> Sequence[Ready]:
+        """What each of some batches needs, of the part of them that this process computes."""
 
     def begin_epoch(self, generator: torch.Generator) -> None:
         """What the sampler draws follows from where the epoch began, also after a stop."""
@@ -80,29 +96,48 @@ class _SamplingPhase:
             state = generator.get_state().numpy().tobytes()
             self.sampler.generator.manual_seed(zlib.crc32(state))
 
+    def grouped(self, batches: Sequence[Batch]) -> Iterator[Batch]:
+        """The batches, one after another; those of a group will be made ready together."""
+        for start in range(0, len(batches), self.together):
+            self._group, self._made = list(batches[start : start + self.together]), {}
+            yield from self._group
+        self._group, self._made = [], {}
 
-class BackgroundPhase(_SamplingPhase):
+    def ready(self, batch: Batch, generator: torch.Generator, part: Part) -> Ready:
+        """What a batch needs; with it, that of those which follow in its group is made.
+
+        A batch is made ready anew each time it is read, also one that is of no group.
+        """
+        # By identity: batches may be tensors, which compare element by element.
+        matches = (number for number, other in enumerate(self._group) if other is batch)
+        number = next(matches, None)
+        if number is None:
+            return self._prepare([batch], generator, part)[0]
+        prepared = self._made.pop(number, None)
+        if prepared is not None and prepared[0] == part:
+            return prepared[1]
+        made = self._prepare(self._group[number:], generator, part)
+        self._made = {number + i: (part, later) for i, later in enumerate(made) if i}
+        return made[0]
+
+
+class BackgroundPhase(_SamplingPhase[Tensor, tuple[Tensor, Tree, int]]):
     """Fit the encoder to the facts of entities that are not new (line 2 of Algorithm 2)."""
 
     name = "background"
     patience = 0
     validate_every = 1
 
-    def __init__(
-        self,
-        encoder: TemporalEncoder,
-        weights: Mapping[str, nn.Parameter],
-        tasks: Tasks,
-        settings: MetaTKGRSettings,
-        device: torch.device,
-    ) -> None:
-        super().__init__(encoder, weights, tasks, settings, device)
-        self.epochs, self.learning_rate = settings.background_epochs, settings.background_rate
-        visible = tasks.visible
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.epochs = self.settings.background_epochs
+        self.learning_rate = self.settings.background_rate
+        visible = self.tasks.visible
         columns = (visible.source, visible.relation, visible.target, visible.time)
         self.facts = torch.from_numpy(np.stack(columns, axis=1).astype(np.int64))
-        roots = settings.background_batch * (2 + settings.negatives)
-        self.prefetcher = Prefetcher(self._prepare, self.batches_together(roots))
+
+    def _roots(self) -> int:
+        return self.settings.background_batch * (2 + self.settings.negatives)
 
     def parameters(self) -> list[nn.Parameter]:
         """All weights."""
@@ -114,11 +149,11 @@ class BackgroundPhase(_SamplingPhase):
         order = torch.randperm(len(self.facts), generator=generator)
         size = self.settings.background_batch
         drawn = self.facts[order[: size * self.settings.background_steps]]
-        yield from self.prefetcher.grouped(torch.split(drawn, size))
+        yield from self.grouped(torch.split(drawn, size))
 
     def loss(self, batch: Tensor, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The ranking loss of facts whose ends are encoded just before the fact."""
-        roots, tree, seed = self.prefetcher.ready(batch, generator, part)
+        roots, tree, seed = self.ready(batch, generator, part)
         dropout = torch.Generator(self.device).manual_seed(seed)
         entity, relation = self.weights["entity"], self.weights["relation"]
         vectors = self.encoder(entity, relation, tree, generator=dropout)
@@ -162,7 +197,7 @@ class MetaBatch:
     """(T,) the tasks."""
 
 
-class MetaPhase(_SamplingPhase):
+class MetaPhase(_SamplingPhase[MetaBatch, tuple[TaskBatch, int]]):
     """Meta-training (Algorithm 2): adapt to each support, be judged on queries, near to far.
 
     The outer loop takes, for tasks e with queries D_e in the m-th of M intervals of time, a step on
@@ -175,15 +210,9 @@ class MetaPhase(_SamplingPhase):
 
     name = "meta"
 
-    def __init__(
-        self,
-        encoder: TemporalEncoder,
-        weights: Mapping[str, nn.Parameter],
-        tasks: Tasks,
-        settings: MetaTKGRSettings,
-        device: torch.device,
-    ) -> None:
-        super().__init__(encoder, weights, tasks, settings, device)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        tasks, settings = self.tasks, self.settings
         self.epochs, self.learning_rate = settings.epochs, settings.outer_rate
         self.patience, self.validate_every = settings.patience, settings.validate_every
         self.entities, self.relations = len(tasks.facts.entities), len(tasks.facts.relations)
@@ -193,14 +222,11 @@ class MetaPhase(_SamplingPhase):
         # The variant without a curriculum takes all queries at once.
         intervals = 1 if settings.variant == "static-maml" else settings.intervals
         self.queries = _by_interval(tasks, intervals)
-        roots = settings.batch_size * settings.queries_per_task * (2 + settings.negatives)
-        self.prefetcher = Prefetcher(self._prepare, self.batches_together(roots))
         self.prior: Mapping[str, Tensor] = {}
 
-    @property
-    def regularised(self) -> bool:
-        """Whether the PAC-Bayes term is part of the loss."""
-        return self.settings.variant == "full"
+    def _roots(self) -> int:
+        queries = self.settings.batch_size * self.settings.queries_per_task
+        return queries * (2 + self.settings.negatives)
 
     @property
     def learned(self) -> dict[str, Tensor]:
@@ -223,14 +249,14 @@ class MetaPhase(_SamplingPhase):
             shuffled = entities[torch.randperm(len(entities), generator=generator)]
             split = torch.split(shuffled, self.settings.batch_size)
             batches = [MetaBatch(number, queries, entity) for entity in split]
-            yield from self.prefetcher.grouped(batches)
+            yield from self.grouped(batches)
 
     def loss(self, batch: MetaBatch, generator: torch.Generator, part: Part = WHOLE) -> Loss:
         """The loss of adapted parameters on the interval's queries, regularised."""
         settings = self.settings
         # What is not learned needs no gradient, least of all one of the size of a table.
         constant = {key: value.detach() for key, value in self.weights.items()}
-        tasks, seed = self.prefetcher.ready(batch, generator, part)
+        tasks, seed = self.ready(batch, generator, part)
         dropout = torch.Generator(self.device).manual_seed(seed)
         adapted = adapt(
             self.encoder,
@@ -244,14 +270,9 @@ class MetaPhase(_SamplingPhase):
         )
         losses = task_loss(self.encoder, adapted, tasks.query, self.ranking_loss, generator=dropout)
         empirical = losses.sum() / max(len(losses), 1)
-        kl = gaussian_kl(self.learned, self.prior, settings.sigma)
-        count = len(batch.queries)
-        value = empirical + complexity(kl, count, settings.delta) if self.regularised else empirical
-        logged: dict[str, float | Tensor] = {
-            "empirical": empirical.detach(),
-            "kl": kl.detach(),
-            "bound": bound(empirical.detach(), kl.detach(), count, settings.delta),
-        }
+        value, logged = outer_loss(
+            empirical, self.learned, self.prior, len(batch.queries), settings
+        )
         return Loss(value, logged, part.share(len(batch.entity)))
 
     def _prepare(

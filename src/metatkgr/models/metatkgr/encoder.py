@@ -22,10 +22,12 @@ a GPU a meta step waits for the CPU to launch its kernels, which under ``vmap`` 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from metatkgr.models.common.neighbourhood import (
@@ -37,7 +39,10 @@ from metatkgr.models.common.neighbourhood import (
 )
 from metatkgr.models.common.scores import relation_vectors, rows_of
 
-__all__ = ["TemporalEncoder"]
+__all__ = ["ENCODER", "TemporalEncoder", "encode", "encoder_part"]
+
+ENCODER = "encoder."
+"""How the names of the encoder's parameters begin, among those of the model."""
 
 _SLOPE = 0.2
 
@@ -179,6 +184,40 @@ class TemporalEncoder(nn.Module):
         if self.attention == "leaky":
             score = functional.leaky_relu(score, _SLOPE)
         return _masked_softmax(score, hop.mask)
+
+
+def encoder_part(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The ``encoder.*`` entries."""
+    return {key: value for key, value in parameters.items() if key.startswith(ENCODER)}
+
+
+def encode(
+    encoder: TemporalEncoder,
+    parameters: Mapping[str, Tensor],
+    tree: Tree,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """h^L_e(t) of every root under given parameters, which need not be the encoder's own.
+
+    Args:
+        encoder: the layers.
+        parameters: ``encoder.*``, ``entity`` (E, d) and ``relation`` (R, d); or those of T tasks,
+            ``entity`` (T, U, d) and ``relation`` (T, V, d), where ``encoder.*`` may be shared or
+            have a task axis too.
+        tree: the roots and their neighbours; of T tasks, with a leading task axis.
+        generator: draws the dropout; None switches it off.
+
+    Returns:
+        (..., d) vectors; of T tasks, (T, ..., d).
+    """
+    layers = {key.removeprefix(ENCODER): x for key, x in encoder_part(parameters).items()}
+    inputs = (parameters["entity"], parameters["relation"], tree)
+    # No two of its parameters are one, so none has to be looked for.
+    vectors: Tensor = functional_call(
+        encoder, layers, inputs, {"generator": generator}, tie_weights=False
+    )
+    return vectors
 
 
 class _Inputs(NamedTuple):

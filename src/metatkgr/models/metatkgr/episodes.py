@@ -15,9 +15,9 @@ from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.history import novel_answers
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explanation, Link
+from metatkgr.models.base import WHOLE, Explanation, Link, Loss, Part
 from metatkgr.models.common.scores import mask_query_entity, mask_query_logits
-from metatkgr.models.metatkgr.links import Around, Links, Moment
+from metatkgr.models.metatkgr.links import Around, Links, Moment, Walks, explore
 from metatkgr.models.metatkgr.newcomers import (
     STEPWISE,
     Vectors,
@@ -26,10 +26,8 @@ from metatkgr.models.metatkgr.newcomers import (
     query_scores,
     unit_vectors,
 )
-from metatkgr.models.metatkgr.pac_bayes import bound, complexity, freeze, gaussian_kl
+from metatkgr.models.metatkgr.pac_bayes import freeze, outer_loss
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
-from metatkgr.models.metatkgr.walks import Walks, explore
-from metatkgr.models.trainable import WHOLE, Loss, Part
 from metatkgr.recent import Recent
 
 __all__ = ["INNER", "Adapter", "Episode", "EpisodePhase"]
@@ -308,15 +306,7 @@ class EpisodePhase:
         each = functional.cross_entropy(logits, answer, reduction="none")
         # A sum and not a mean, which of no rows would not be a number.
         empirical = (each * weight).sum() / max(len(answer), 1)
-        kl = gaussian_kl(self.learned, self.prior, settings.sigma)
-        value = empirical
-        if settings.variant == "full":
-            value = empirical + complexity(kl, batch.count, settings.delta)
-        logged: dict[str, float | Tensor] = {
-            "empirical": empirical.detach(),
-            "kl": kl.detach(),
-            "bound": bound(empirical.detach(), kl.detach(), batch.count, settings.delta),
-        }
+        value, logged = outer_loss(empirical, self.learned, self.prior, batch.count, settings)
         return Loss(value, logged, part.share(len(batch.entity)))
 
 

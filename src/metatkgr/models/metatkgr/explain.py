@@ -37,8 +37,7 @@ from metatkgr.models.common.scores import (
     score_all,
     translation_score,
 )
-from metatkgr.models.metatkgr.adaptation import encode
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.encoder import TemporalEncoder, encode
 from metatkgr.models.metatkgr.settings import MetaTKGRSettings
 
 __all__ = ["LeaveOneOut", "LinkReader", "Parameters", "Triple", "as_neighbours"]

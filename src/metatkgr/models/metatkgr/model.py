@@ -13,21 +13,20 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.models.base import Explains, Explanation, register
+from metatkgr.models.base import Explains, Explanation, Phase, TrainableModel
 from metatkgr.models.common.few_shot import FactTable, PaddedFacts, SupportTable
 from metatkgr.models.common.neighbourhood import Tree, grow
 from metatkgr.models.common.scores import mask_query_entity, relation_vectors, score_all
 from metatkgr.models.common.translation import random_tables, translation_start
-from metatkgr.models.metatkgr.adaptation import ENCODER, adapt, encode, loss_of
+from metatkgr.models.metatkgr.adaptation import TaskBatch, adapt, loss_of
 from metatkgr.models.metatkgr.curriculum import BackgroundPhase, MetaPhase, sampler_for
-from metatkgr.models.metatkgr.encoder import TemporalEncoder
+from metatkgr.models.metatkgr.encoder import ENCODER, TemporalEncoder, encode
 from metatkgr.models.metatkgr.episodes import INNER, Adapter, EpisodePhase
 from metatkgr.models.metatkgr.explain import LeaveOneOut
+from metatkgr.models.metatkgr.links import initial_walk
 from metatkgr.models.metatkgr.newcomers import initial
 from metatkgr.models.metatkgr.settings import PRESETS, MetaTKGRSettings
-from metatkgr.models.metatkgr.task_batch import TaskBatch
-from metatkgr.models.metatkgr.walks import initial_walk
-from metatkgr.models.trainable import Phase, TrainableModel
+from metatkgr.models.registry import register
 from metatkgr.recent import Recent
 
 __all__ = ["MetaTKGR"]

@@ -34,10 +34,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from metatkgr.graph.negatives import fixed_negatives
+from metatkgr.models.common.few_shot import fixed_negatives
 from metatkgr.models.common.scores import relation_vectors, score_all
-from metatkgr.models.metatkgr.links import Links, Moment
-from metatkgr.models.metatkgr.walks import Walks, kinds_of, spread
+from metatkgr.models.metatkgr.links import Links, Moment, Walks, kinds_of, spread
 
 __all__ = [
     "STEPWISE",

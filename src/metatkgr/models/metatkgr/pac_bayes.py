@@ -18,7 +18,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["adaptation_regulariser", "bound", "complexity", "freeze", "gaussian_kl"]
+from metatkgr.models.metatkgr.settings import MetaTKGRSettings
+
+__all__ = [
+    "adaptation_regulariser",
+    "bound",
+    "complexity",
+    "freeze",
+    "gaussian_kl",
+    "outer_loss",
+]
 
 
 def freeze(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -77,3 +86,31 @@ def bound(empirical_loss: Tensor | float, kl: Tensor | float, count: int, delta:
     with torch.no_grad():
         loss, divergence = (torch.as_tensor(x, dtype=torch.float64) for x in (empirical_loss, kl))
         return float(adaptation_regulariser(loss, divergence, count, delta))
+
+
+def outer_loss(
+    empirical: Tensor,
+    parameters: Mapping[str, Tensor],
+    prior: Mapping[str, Tensor],
+    count: int,
+    settings: MetaTKGRSettings,
+) -> tuple[Tensor, dict[str, float | Tensor]]:
+    """What an outer step minimises, regularised unless it is an ablation; and what to log of it.
+
+    Args:
+        empirical: the loss of the adapted parameters on queries of an interval.
+        parameters: φ, by name.
+        prior: φ^(m).
+        count: |D|.
+        settings: of the model: σ, δ and the variant.
+    """
+    kl = gaussian_kl(parameters, prior, settings.sigma)
+    value = empirical
+    if settings.variant == "full":
+        value = adaptation_regulariser(empirical, kl, count, settings.delta)
+    logged: dict[str, float | Tensor] = {
+        "empirical": empirical.detach(),
+        "kl": kl.detach(),
+        "bound": bound(empirical.detach(), kl.detach(), count, settings.delta),
+    }
+    return value, logged

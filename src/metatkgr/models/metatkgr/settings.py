@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from metatkgr.errors import SettingsError
-from metatkgr.models.common.few_shot import LossKind, Reduction
-from metatkgr.models.common.translation import FewShotSettings
+from metatkgr.models.common.few_shot import FewShotSettings, LossKind, Reduction
 from metatkgr.settings import Amount, Count, Dropout, Range, Rate, Sample, Weight
 
 __all__ = ["PRESETS", "MetaTKGRSettings"]
@@ -77,7 +76,7 @@ class MetaTKGRSettings(FewShotSettings):
     rounds: Annotated[int, Range(1, 16)] = 2
     """How often 'adapted' passes vectors on between entities that have no row."""
     hops: Annotated[int, Range(0, 8)] = 0
-    """How far 'adapted' walks along links to reach candidates (``walks.py``); 0: not at all."""
+    """How far 'adapted' walks along links to reach candidates (``links.py``); 0: not at all."""
     pool: Annotated[int, Range(1, 512)] = 64
     """Among how many links of an entity its walks choose, those that began last."""
     walkers: Annotated[int, Range(1, 512)] = 64

@@ -8,7 +8,7 @@ import torch
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.errors import UnknownNameError
-from metatkgr.graph.negatives import Negatives, fixed_negatives
+from metatkgr.models.common.few_shot import Negatives, fixed_negatives
 
 WORLD = simulate(facts=2000, seed=1)
 VISIBLE = VisibleFacts.of(WORLD)
