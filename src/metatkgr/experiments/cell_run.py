@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metatkgr import __version__
 from metatkgr.data.problem import Problem
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Tasks
@@ -30,7 +31,6 @@ from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.models.trainable import WHOLE, TrainableModel
 from metatkgr.training.loop import train
 from metatkgr.training.opening import choose_precision
-from metatkgr.version import __version__
 
 __all__ = ["Loaded", "commit", "hardware", "run_cell", "versions"]
 

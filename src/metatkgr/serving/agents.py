@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from metatkgr import __version__
 from metatkgr.deadlines import StoppedError
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Observed
@@ -23,7 +24,6 @@ from metatkgr.serving.limits import ServiceSettings
 from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.middleware import LimitsMiddleware
 from metatkgr.serving.service import Service
-from metatkgr.version import __version__
 
 __all__ = ["PATH", "agents_app", "agents_server", "serve_agents"]
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
+from metatkgr import __version__
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Observed
 from metatkgr.forecasting.store_tables import Amounts
@@ -26,7 +27,6 @@ from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.middleware import LimitsMiddleware
 from metatkgr.serving.quality import Quality
 from metatkgr.serving.service import Service
-from metatkgr.version import __version__
 
 __all__ = ["create_app"]
 

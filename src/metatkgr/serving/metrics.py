@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from metatkgr.version import __version__
+from metatkgr import __version__
 
 if TYPE_CHECKING:
     from metatkgr.serving.service import Service
