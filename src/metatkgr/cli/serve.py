@@ -212,9 +212,9 @@ def _settings(
     log_bytes: int,
 ) -> ServiceSettings:
     """How a service is reached; what it reads and writes for that is there."""
-    from metatkgr.serving.audit import Logs
     from metatkgr.serving.auth import Tokens
     from metatkgr.serving.limits import ServiceSettings
+    from metatkgr.serving.records import Logs
 
     settings = ServiceSettings(host, port, token_file, limits, log, log_bytes)
     if token_file is not None:

@@ -21,8 +21,8 @@ from metatkgr.forecasting.explain import Observed
 from metatkgr.serving import schemas, server
 from metatkgr.serving.errors import plain
 from metatkgr.serving.limits import ServiceSettings
-from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.middleware import LimitsMiddleware
+from metatkgr.serving.records import Metrics
 from metatkgr.serving.service import Service
 
 __all__ = ["PATH", "agents_app", "agents_server", "serve_agents"]

@@ -23,9 +23,9 @@ from metatkgr.serving.batches import Batches
 from metatkgr.serving.changes import add_changes, tell
 from metatkgr.serving.errors import handle_errors, methods_of
 from metatkgr.serving.limits import ServiceSettings
-from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.middleware import LimitsMiddleware
 from metatkgr.serving.quality import Quality
+from metatkgr.serving.records import Metrics
 from metatkgr.serving.service import Service
 
 __all__ = ["create_app"]
