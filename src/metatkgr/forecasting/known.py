@@ -29,7 +29,7 @@ from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.names import GrowingVocabulary, checked_name, search_names
 from metatkgr.graph.index import TemporalIndex
 
-__all__ = ["MOST_RELATIONS", "KnownFacts", "LiveGraph"]
+__all__ = ["MOST_RELATIONS", "KnownFacts", "LiveGraph", "matches"]
 
 _FEW = 20_000
 """Arrivals that are indexed anew at each change; more join the first facts."""
@@ -381,18 +381,7 @@ class KnownFacts:
     def search(self, text: str, limit: int = 10) -> list[Match]:
         """Entities by name: exact, then beginning with, containing, and spelt like ``text``."""
         snapshot = self.snapshot()
-        numbers = search_names(snapshot.entities, text, limit)
-        label, entities = snapshot.first.calendar.label, snapshot.entities
-        return [
-            Match(
-                entities.name(number),
-                entities.label(number),
-                count,
-                label(first) if count else "",
-                label(last) if count else "",
-            )
-            for number, (count, first, last) in zip(numbers, snapshot.seen(numbers), strict=True)
-        ]
+        return matches(snapshot, search_names(snapshot.entities, text, limit))
 
     def timeline(
         self, entity: str, last: int | None = None, *, before: Any = None
@@ -412,3 +401,18 @@ class KnownFacts:
             end = checked_step(before, snapshot.first.calendar, self._trained_on.steps)
         links = snapshot.links(who, last, end).T.tolist()
         return [words.fact(who, relation, other, step) for relation, other, step in links]
+
+
+def matches(snapshot: Snapshot, entities: Sequence[int]) -> list[Match]:
+    """Some entities with the number of their facts and the dates of the first and the last."""
+    names, date = snapshot.entities, snapshot.first.calendar.label
+    return [
+        Match(
+            names.name(number),
+            names.label(number),
+            count,
+            date(first) if count else "",
+            date(last) if count else "",
+        )
+        for number, (count, first, last) in zip(entities, snapshot.seen(entities), strict=True)
+    ]
