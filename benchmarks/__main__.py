@@ -86,7 +86,7 @@ def _machine() -> dict[str, Any]:
     import numpy
     import torch
 
-    from metatkgr.version import __version__
+    from metatkgr import __version__
 
     return {
         "version": __version__,

@@ -24,7 +24,7 @@ from metatkgr.data.ingest import ingest
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.evaluation.ranking import FILTERS, filtered_ranks, true_answers
-from metatkgr.forecasting.live_graph import LiveGraph
+from metatkgr.forecasting.known import LiveGraph
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
 from metatkgr.models.common.few_shot import PaddedFacts, ranking_loss

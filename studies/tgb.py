@@ -24,10 +24,9 @@ import torch
 
 from metatkgr.data.extrapolation import Extrapolation
 from metatkgr.data.facts import Facts
-from metatkgr.data.frames import need
 from metatkgr.data.sources import load
 from metatkgr.data.visibility import directed
-from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.errors import DataError, MetaTKGRError, need
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.evaluation.tgb import tgb_queries
 from metatkgr.experiments.cell_run import commit

@@ -27,6 +27,7 @@ from urllib.parse import quote, urlsplit
 import postgres_server
 from attack.clients import worked
 from local_service import Command
+from metatkgr import __version__
 from metatkgr.data.facts import Facts
 from metatkgr.data.ingest import ingest
 from metatkgr.data.sources import load
@@ -34,7 +35,6 @@ from metatkgr.data.world import WorldSettings
 from metatkgr.data.world.simulation import write_world
 from metatkgr.files import write_json
 from metatkgr.forecasting.store import FactStore
-from metatkgr.version import __version__
 
 Fact = tuple[str, str, str, str]
 _FIELDS = ("subject", "relation", "object", "time")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from audit.packages import BESIDE
-from metatkgr.version import __version__
+from metatkgr import __version__
 
 ROOT = Path(__file__).parent.parent
 

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 # machine that does anything else besides, spinning made evaluation four times slower (measured).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+__version__ = "0.1.0"
+"""The one place that names the version."""
+
 if TYPE_CHECKING:
     from metatkgr.data.extrapolation import Extrapolation
     from metatkgr.data.facts import Facts, Vocabulary

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import postgres_server
 from attack.live import LIVE, Seen, Target, fuzzed, killed
+from metatkgr import __version__
 from metatkgr.files import write_json
-from metatkgr.version import __version__
 
 _TESTS = Path(__file__).parent.parent
 _ROWS = {

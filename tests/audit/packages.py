@@ -22,7 +22,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from metatkgr.version import __version__
+from metatkgr import __version__
 
 ROOT = Path(__file__).parent.parent.parent
 BESIDE = ("benchmarks", "studies")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
-from metatkgr.version import __version__
+from metatkgr import __version__
 
 
 def test_help_names_every_command(run: Run) -> None:

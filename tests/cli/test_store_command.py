@@ -10,7 +10,7 @@ import pytest
 import metatkgr as mt
 from command_line import Run
 from metatkgr.cli.options import Reading
-from metatkgr.cli.serve import _Opening
+from metatkgr.cli.serve import Kept, _Opening
 from metatkgr.serving.limits import Limits
 
 
@@ -63,7 +63,7 @@ def test_a_service_obeys_a_schema(events: Path, tmp_path: Path) -> None:
     schema.write_text(json.dumps({"types": kinds, "relations": ends}), encoding="utf-8")
     words = {"model": "paths", "device": "cpu", "schema": schema}
     reading = Reading({}, Path("bad-rows.json"))
-    opening = _Opening(str(events), words, reading, None, False, Limits(), None)
+    opening = _Opening(str(events), words, reading, Kept(), Limits(), None)
     service, _ = opening(0, again=False)
     try:
         # A relation that comes while it runs moves the numbers of all inverse ones.

@@ -226,7 +226,7 @@ def test_ids_that_are_not_a_numbering_are_refused() -> None:
 
 def test_names_are_found_in_any_case_and_unknown_ones_suggest_the_nearest() -> None:
     assert catalog.entry("icews18") is ENTRIES["ICEWS18"]
-    assert tuple(catalog.entries()) == NAMES
+    assert tuple(catalog.ENTRIES) == NAMES
     with pytest.raises(UnknownNameError, match="unknown dataset 'YAGOO'; did you mean 'YAGO'"):
         catalog.locate("YAGOO")
 

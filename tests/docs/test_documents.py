@@ -46,7 +46,7 @@ WITH_PYTHON = [document for document in DOCUMENTS if blocks(document, "python")]
 
 def absent(text: str) -> bool:
     """Whether a command needs a published dataset that is not on this machine."""
-    named = [name for name in catalog.entries() if re.search(rf"\b{name}\b", text)]
+    named = [name for name in catalog.ENTRIES if re.search(rf"\b{name}\b", text)]
     return any(catalog.locate(name) is None for name in named)
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from metatkgr.experiments.cells import Cell
 from metatkgr.experiments.records import Record
 from metatkgr.experiments.results import read_records
 from metatkgr.experiments.runner import LOG, record_path, run_grid, work_through
-from metatkgr.forecasting.newcomers import NodeForecasts, Opening
+from metatkgr.forecasting.newcomers import NodeForecasts
 from metatkgr.forecasting.ranking import Question
 from metatkgr.models.base import Part
 from metatkgr.models.evidence.model import EvidenceModel
@@ -176,11 +177,11 @@ def test_other_models_say_how_they_are_trained_by_several(run: Run, tmp_path: Pa
 def test_a_node_that_sees_other_facts_is_told(tmp_path: Path) -> None:
     facts = mt.simulate(facts=2000)
     calibration = mt.Forecaster.of(facts, "recurrency").calibration
-    opening = Opening("world:2000:2", "recurrency")
+    opening = partial(mt.open_model, "world:2000:2", model="recurrency")
     size = (len(facts), len(facts.entities), int(facts.time[-1]))
     with pytest.raises(DataError, match="all nodes must share it"):
         NodeForecasts(opening, calibration, size, "cpu", Question(""))([0])
-    opening = Opening(str(tmp_path / "gone"), "recurrency")
+    opening = partial(mt.open_model, str(tmp_path / "gone"), model="recurrency")
     with pytest.raises(DataError, match=f"the node .*{tmp_path.name}"):
         NodeForecasts(opening, calibration, size, "cpu", Question(""))([0])
 

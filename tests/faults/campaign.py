@@ -18,7 +18,7 @@ import postgres_server
 from faults.append_kills import kill_appends
 from faults.service_kills import ServiceKills, kill_services, kill_workers
 from faults.training_kills import kill_trainings
-from metatkgr.version import __version__
+from metatkgr import __version__
 
 
 def kill_workers_on_postgresql(folder: Path, points: int, seed: int) -> ServiceKills:

@@ -27,8 +27,8 @@ import numpy as np
 
 from faults.preloaded import small_world
 from faults.service_kills import start_service
+from metatkgr import __version__
 from metatkgr.files import write_json
-from metatkgr.version import __version__
 from service_load import Words, words_of
 
 _FACTS = 1500

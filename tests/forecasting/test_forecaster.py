@@ -410,7 +410,7 @@ def test_many_arrivals_join_the_first_facts(monkeypatch: pytest.MonkeyPatch) -> 
         (facts.entities[s], facts.relations[r], facts.entities[o], facts.calendar.label(t))
         for s, r, o, t in zip(facts.subject, facts.relation, facts.object, facts.time, strict=True)
     ]
-    monkeypatch.setattr("metatkgr.forecasting.live_graph._FEW", 300)
+    monkeypatch.setattr("metatkgr.forecasting.known._FEW", 300)
     live = Forecaster.of(facts.select(np.arange(2000)), "paths", calibration=GUESS)
     for begin in range(2000, 4000, 150):
         live.observe(rows[begin : begin + 150])

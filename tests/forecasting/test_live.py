@@ -14,7 +14,7 @@ import torch
 import metatkgr as mt
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, UnknownNameError
-from metatkgr.forecasting import live_graph
+from metatkgr.forecasting import known
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.live import Snapshot
@@ -133,7 +133,7 @@ def test_what_is_retracted_is_as_if_it_had_never_been_told(seed: int, few: int) 
     forecaster, held = club(), dict.fromkeys(FIRST)
     people = [f"{name} {number}" for name in ("Cy", "Di") for number in range(4)]
     clubs, days = ["FC Ost", "SV West", "Nord 1"], [f"2018-03-{day:02}" for day in range(6, 14)]
-    with patch.object(live_graph, "_FEW", few):
+    with patch.object(known, "_FEW", few):
         for _ in range(30):
             if rng.random() < 0.5:
                 told = [

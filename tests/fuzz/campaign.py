@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from fuzz.fuzzing import Tally, load_fuzzers, run_cases, scratch
+from metatkgr import __version__
 from metatkgr.files import write_json
-from metatkgr.version import __version__
 
 _CHUNK = 500
 

@@ -107,7 +107,7 @@ def command_words(rng: random.Random) -> None:
             "clip": word(None, "1..2"),
             "unit": word("auto", "day"),
         }
-        Reading.of({**given, **words})
+        Reading.of(**given, **words)
     elif kind == 3:
         ServiceSettings(
             word("127.0.0.1", "0.0.0.0", "::1", "localhost"),

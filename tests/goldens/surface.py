@@ -226,14 +226,14 @@ def scores_of(model: Any, tasks: Any, rows: Any, candidates: Any) -> Any:
 # The service --------------------------------------------------------------------------------------
 
 
-def service_app(forecaster: Any, store: Path, model: str) -> Any:
+def service_app(forecaster: Any, store: Path, model: str, *, poll_seconds: float = 0.2) -> Any:
     """The application of a service that has read its store."""
     from metatkgr.forecasting.store import FactStore
     from metatkgr.serving.app import create_app
     from metatkgr.serving.limits import ServiceSettings
     from metatkgr.serving.service import Service
 
-    service = Service(forecaster, FactStore(store), model=model)
+    service = Service(forecaster, FactStore(store), model=model, poll_seconds=poll_seconds)
     service.start()
     return create_app(service, ServiceSettings())
 

@@ -42,6 +42,15 @@ def test_a_thread_that_was_begun_before_is_looked_at_and_what_it_did_before_is_f
     assert "data/sources.py" not in found
 
 
+def test_what_comes_after_the_end_does_not_count() -> None:
+    with walking() as found:
+        mt.load("world:2000")
+        found.end()
+        mt.create("paths")
+    assert found["data/sources.py"] >= 1
+    assert "models/base.py" not in found
+
+
 def test_what_runs_while_a_module_is_imported_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

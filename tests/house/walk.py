@@ -39,10 +39,15 @@ class Walk(Counter[str]):
     def __init__(self) -> None:
         super().__init__()
         self.seen: set[CodeType] = set()
+        self.over = False
 
     def forget(self) -> None:
         """Count from here on: what ran so far was on the way to where the walk begins."""
         self.seen.clear()
+
+    def end(self) -> None:
+        """Count no further: what comes now is on the way back."""
+        self.over = True
 
 
 @contextmanager
@@ -55,6 +60,8 @@ def walking() -> Iterator[Walk]:
     def look(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if event != "call" or code in seen or not code.co_filename.startswith(root):
+            return
+        if found.over:
             return
         # Modules and bodies of classes are not functions; what they call belongs to an import.
         at: FrameType | None = frame
@@ -117,13 +124,16 @@ def predicting(folder: Path) -> Counter[str]:
     # what ran before the question is forgotten.
     with walking() as found:
         forecaster = mt.Forecaster.load(folder / "evidence")
+        _ = forecaster.calibration  # as `serve` does before it listens
         facts = forecaster.facts
         who, relation, _, _ = facts.describe(len(facts) - 1)
-        app = service_app(forecaster, folder / "facts.sqlite", "evidence")
+        # Who follows the store beside it looks once, at the beginning.
+        app = service_app(forecaster, folder / "facts.sqlite", "evidence", poll_seconds=3600)
         with TestClient(app, base_url="http://127.0.0.1") as client:
             body = {"entity": who, "relation": relation, "explain": True}
             found.forget()
             answer = client.post("/predict", json=body)
+            found.end()
     assert answer.status_code == 200, answer.text
     return found
 

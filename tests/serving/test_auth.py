@@ -19,11 +19,11 @@ from metatkgr.data.facts import Facts
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.store import FactStore
 from metatkgr.forecasting.store_tables import Amounts, QuotaError, Spending
-from metatkgr.serving import audit, auth
+from metatkgr.serving import auth, records
 from metatkgr.serving.app import create_app
-from metatkgr.serving.audit import Log
 from metatkgr.serving.auth import Role, Tokens, add_token, needed_role
 from metatkgr.serving.limits import ServiceSettings
+from metatkgr.serving.records import Log
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_what_cannot_be_written_down_is_not_done(
             return whole(file, line[: len(line) // 2])
 
         with monkeypatch.context() as patch:
-            patch.setattr(audit.os, "write", full)
+            patch.setattr(records.os, "write", full)
             assert client.post("/facts", json=fact_of(world)).status_code == 503
             assert client.get("/graph").status_code == 200
         assert client.get("/facts", params={"entity": "Nova"}).status_code == 404

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from metatkgr import __version__
 from metatkgr.cli.backtest import backtest as backtest_command
 from metatkgr.cli.data import app as data_app
 from metatkgr.cli.demo import demo as demo_command
@@ -25,7 +26,6 @@ from metatkgr.cli.train import pretrain as pretrain_command
 from metatkgr.cli.train import train as train_command
 from metatkgr.cli.train import tune as tune_command
 from metatkgr.errors import MetaTKGRError, show_warnings, visible
-from metatkgr.version import __version__
 
 __all__ = ["app", "main"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metatkgr.cli import options
-from metatkgr.cli.options import Reading, reads_data
+from metatkgr.cli.options import Reads, grouped
 from metatkgr.cli.output import console_for, emit_json, growing_bar, plain_table, short
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["backtest"]
 
 
-@reads_data
+@grouped
 def backtest(
     data: options.RunOrData,
     begin: Annotated[str, typer.Option("--from", metavar="TIME", help="First date of the period.")],
@@ -38,7 +38,7 @@ def backtest(
     json_out: options.JsonOut = None,
     *,
     answering: options.Answering,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Replay a period: what was forecast, with which probability, and what happened.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metatkgr.cli import options
-from metatkgr.cli.options import Reading, reads_data
+from metatkgr.cli.options import Reads, grouped
 from metatkgr.cli.output import console_for, emit_json, plain_table
 from metatkgr.errors import SettingsError
 
@@ -34,7 +34,7 @@ def list_datasets(json_out: options.JsonOut = None) -> None:
     from metatkgr.data.world.kinds import CAREERS, KINDS
 
     rows = []
-    for name, entry in catalog.entries().items():
+    for name, entry in catalog.ENTRIES.items():
         folder = catalog.locate(name)
         rows.append(
             {
@@ -90,12 +90,12 @@ def fetch(
 
 
 @app.command("stats")
-@reads_data
+@grouped
 def stats(
     data: options.Data,
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Count facts, entities, periods and tasks, beside the paper's numbers where it has them."""
     from metatkgr.data.statistics import DatasetStatistics
@@ -108,13 +108,13 @@ def stats(
 
 
 @app.command("plot")
-@reads_data
+@grouped
 def plot(
     data: options.Data,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("figures"),
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Draw entities over time, and how many facts a new entity has (SVG and PNG)."""
     from metatkgr.experiments.dataset_figures import plot_dataset
@@ -152,7 +152,7 @@ def simulate(
 
 
 @app.command("ingest")
-@reads_data
+@grouped
 def ingest(
     files: Annotated[
         list[Path] | None,
@@ -187,7 +187,7 @@ def ingest(
     ] = False,
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Read a graph larger than memory into a folder that opens at once.
 

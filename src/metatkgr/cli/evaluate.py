@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from metatkgr.cli import options
-from metatkgr.cli.options import Reading, reads_data
+from metatkgr.cli.options import Reads, grouped
 from metatkgr.cli.output import (
     console_for,
     emit_json,
@@ -23,7 +23,7 @@ from metatkgr.cli.output import (
 __all__ = ["compare", "evaluate", "models"]
 
 
-@reads_data
+@grouped
 def evaluate(
     data: options.RunOrData,
     model: options.ModelName = None,
@@ -100,7 +100,7 @@ def evaluate(
     ] = False,
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Rank the queries of a split under both filters: all of them, or those of a sample.
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_type_hints
 
 import typer
 from rich.console import Console
@@ -25,21 +25,22 @@ __all__ = [
     "Cluster",
     "Data",
     "Device",
+    "Group",
     "JsonOut",
     "KnownShots",
     "ModelName",
     "Plugins",
     "Reading",
+    "Reads",
     "RunOrData",
-    "SchemaFile",
     "Seed",
     "SetValues",
     "Shots",
     "Verify",
     "VisibilityName",
+    "grouped",
     "open_forecaster",
     "parse_assignments",
-    "reads_data",
 ]
 
 Data = Annotated[
@@ -69,14 +70,6 @@ ModelName = Annotated[
         help="A model that needs no training, where DATA is not a run: evidence (the default, with "
         "weights learned on other graphs), the rules recurrency, paths, pagerank; or oracle on a "
         "simulated world.",
-    ),
-]
-SchemaFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--schema",
-        help="A JSON file with the types of entities and of the ends of relations; what it rules "
-        "out is no answer.",
     ),
 ]
 Plugins = Annotated[
@@ -136,101 +129,7 @@ SetValues = Annotated[
 ]
 
 _READING = "Reading files"
-
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="S,R,O,T[,END]",
-        help="Names or positions (from 0) of the subject, relation, object, time and end columns.",
-        rich_help_panel=_READING,
-    ),
-]
-Delimiter = Annotated[
-    str | None, typer.Option(help="Character between cells.", rich_help_panel=_READING)
-]
-Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="Whether the first row holds names (found out when not given).",
-        rich_help_panel=_READING,
-    ),
-]
-Unit = Annotated[
-    str,
-    typer.Option(
-        "--time-unit",
-        help="One time step: hour, day, week, month, year, step (plain integers) or auto.",
-        rich_help_panel=_READING,
-    ),
-]
-Ids = Annotated[
-    bool | None,
-    typer.Option(
-        "--ids/--names",
-        help="Whether cells are integer ids (of entity2id.txt, relation2id.txt) or names.",
-        rich_help_panel=_READING,
-    ),
-]
-Clip = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FIRST..LAST",
-        help="Keep interval facts to this range; open ends reach to it.",
-        rich_help_panel=_READING,
-    ),
-]
-MostBytes = Annotated[
-    int | None,
-    typer.Option(
-        "--most-bytes",
-        metavar="N",
-        min=1,
-        help="Memory that the content of a file may take, which may be far more than its size on "
-        "disk; 4 GiB when not given.",
-        rich_help_panel=_READING,
-    ),
-]
-SkipBadRows = Annotated[
-    bool,
-    typer.Option(
-        "--skip-bad-rows",
-        help="Go on without the rows that cannot be read, and write a report of them.",
-        rich_help_panel=_READING,
-    ),
-]
-BadRowsReport = Annotated[
-    Path,
-    typer.Option(
-        "--bad-rows-report",
-        metavar="FILE",
-        help="Where that report goes: .json, or text.",
-        rich_help_panel=_READING,
-    ),
-]
-
-_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "columns": (Columns, None),
-    "delimiter": (Delimiter, None),
-    "header": (Header, None),
-    "unit": (Unit, "auto"),
-    "ids": (Ids, None),
-    "clip": (Clip, None),
-    "most_bytes": (MostBytes, None),
-    "skip_bad_rows": (SkipBadRows, False),
-    "bad_rows_report": (BadRowsReport, Path("bad-rows.json")),
-    "plugin": (Plugins, None),
-}
-"""Type and default of each option for reading files, by the name of its parameter."""
-_ANSWERING: dict[str, tuple[Any, Any]] = {
-    "model": (ModelName, None),
-    "shots": (KnownShots, None),
-    "schema": (SchemaFile, None),
-    "device": (Device, "auto"),
-    "verify": (Verify, None),
-}
-"""The same of what answers; for :func:`open_forecaster`, which takes them by these names."""
-Answering = dict[str, Any]
+"""Of the help: what these options have in common."""
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
@@ -254,21 +153,99 @@ class Reading:
     """Where a report of skipped rows goes."""
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Reading:
-        """From the values of the options."""
-        columns, delimiter, clip = given["columns"], given["delimiter"], given["clip"]
+    def of(
+        cls,
+        columns: Annotated[
+            str | None,
+            typer.Option(
+                metavar="S,R,O,T[,END]",
+                help="Names or positions (from 0) of the subject, relation, object, time and end "
+                "columns.",
+                rich_help_panel=_READING,
+            ),
+        ] = None,
+        delimiter: Annotated[
+            str | None, typer.Option(help="Character between cells.", rich_help_panel=_READING)
+        ] = None,
+        header: Annotated[
+            bool | None,
+            typer.Option(
+                "--header/--no-header",
+                help="Whether the first row holds names (found out when not given).",
+                rich_help_panel=_READING,
+            ),
+        ] = None,
+        unit: Annotated[
+            str,
+            typer.Option(
+                "--time-unit",
+                help="One time step: hour, day, week, month, year, step (plain integers) or auto.",
+                rich_help_panel=_READING,
+            ),
+        ] = "auto",
+        ids: Annotated[
+            bool | None,
+            typer.Option(
+                "--ids/--names",
+                help="Whether cells are integer ids (of entity2id.txt, relation2id.txt) or names.",
+                rich_help_panel=_READING,
+            ),
+        ] = None,
+        clip: Annotated[
+            str | None,
+            typer.Option(
+                metavar="FIRST..LAST",
+                help="Keep interval facts to this range; open ends reach to it.",
+                rich_help_panel=_READING,
+            ),
+        ] = None,
+        most_bytes: Annotated[
+            int | None,
+            typer.Option(
+                "--most-bytes",
+                metavar="N",
+                min=1,
+                help="Memory that the content of a file may take, which may be far more than its "
+                "size on disk; 4 GiB when not given.",
+                rich_help_panel=_READING,
+            ),
+        ] = None,
+        skip_bad_rows: Annotated[
+            bool,
+            typer.Option(
+                "--skip-bad-rows",
+                help="Go on without the rows that cannot be read, and write a report of them.",
+                rich_help_panel=_READING,
+            ),
+        ] = False,
+        bad_rows_report: Annotated[
+            Path,
+            typer.Option(
+                "--bad-rows-report",
+                metavar="FILE",
+                help="Where that report goes: .json, or text.",
+                rich_help_panel=_READING,
+            ),
+        ] = Path("bad-rows.json"),
+        plugin: Plugins = None,
+    ) -> Self:
+        """From the values of the options; models of the user's own are loaded."""
+        if plugin:
+            from metatkgr.models import load_plugins
+
+            load_plugins(plugin)
         fields = {
             "columns": columns and tuple(c.strip() for c in columns.split(",")),
             "delimiter": "\t" if delimiter in ("\\t", "tab") else delimiter,
-            "header": given["header"],
-            "unit": None if given["unit"] == "auto" else given["unit"],
-            "ids": given["ids"],
+            "header": header,
+            "unit": None if unit == "auto" else unit,
+            "ids": ids,
             "clip": clip and _clip(clip),
-            "most_bytes": given["most_bytes"],
-            "skip_bad_rows": given["skip_bad_rows"] or None,
+            "most_bytes": most_bytes,
+            "skip_bad_rows": skip_bad_rows or None,
         }
         chosen = {key: value for key, value in fields.items() if value is not None}
-        return cls(chosen, given["bad_rows_report"])
+        return cls(chosen, bad_rows_report)
 
     def options(self, console: Console, *, data: str | None = None) -> dict[str, Any]:
         """The same for ``open_model``, which reads DATA where it is not a run.
@@ -321,38 +298,62 @@ class Reading:
             )
 
 
-def reads_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: options for reading files, which a command gets as ``reading``, and --plugin.
+def _answering(
+    model: ModelName = None,
+    shots: KnownShots = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            help="A JSON file with the types of entities and of the ends of relations; what it "
+            "rules out is no answer.",
+        ),
+    ] = None,
+    device: Device = "auto",
+    verify: Verify = None,
+) -> dict[str, Any]:
+    """What answers, for :func:`open_forecaster`, which takes it by these names."""
+    return {"model": model, "shots": shots, "schema": schema, "device": device, "verify": verify}
 
-    One with a parameter ``answering`` has also those that say what answers, as a dictionary.
-    """
+
+@dataclass(frozen=True)
+class Group:
+    """Options that several commands have, as the annotation of one parameter (see ``grouped``)."""
+
+    make: Callable[..., Any]
+    """Its parameters are the options; what it returns is the parameter's value."""
+
+
+Reads = Annotated[Reading, Group(Reading.of)]
+Answering = Annotated[dict[str, Any], Group(_answering)]
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: in place of each parameter that is annotated with a group, the group's options."""
     hints = get_type_hints(command, include_extras=True)
-    taken = inspect.signature(command).parameters
-    own = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in taken.items()
-        if name not in ("reading", "answering")
-    ]
-    more = _ANSWERING if "answering" in taken else {}
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_)
-        for name, (type_, default) in (more | _OPTIONS).items()
-    ]
+    groups: dict[str, tuple[Group, list[str]]] = {}
+    options: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        group = next((x for x in get_args(hints[name]) if isinstance(x, Group)), None)
+        if group is None:
+            options.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+            continue
+        kinds, own = get_type_hints(group.make, include_extras=True), inspect.signature(group.make)
+        groups[name] = group, list(own.parameters)
+        options += [
+            option.replace(annotation=kinds[name], kind=option.KEYWORD_ONLY)
+            for name, option in own.parameters.items()
+        ]
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
-        given = {name: values.pop(name) for name in _OPTIONS}
-        if given["plugin"]:
-            from metatkgr.models import load_plugins
-
-            load_plugins(given["plugin"])
-        if more:
-            values["answering"] = {name: values.pop(name) for name in more}
-        command(**values, reading=Reading.of(given))
+        for name, (group, own) in groups.items():
+            values[name] = group.make(**{option: values.pop(option) for option in own})
+        command(**values)
 
     # typer reads the signature and the annotations, not the function
-    call.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
+    call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    call.__annotations__ = {option.name: option.annotation for option in options}
     del call.__wrapped__
     return call
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metatkgr.cli import options
-from metatkgr.cli.options import Reading, reads_data
+from metatkgr.cli.options import Reads, grouped
 from metatkgr.cli.output import console_for, emit_json, growing_bar
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["calibrate", "predict"]
 
 
-@reads_data
+@grouped
 def predict(
     data: options.RunOrData,
     entity: Annotated[
@@ -97,7 +98,7 @@ def predict(
     json_out: options.JsonOut = None,
     *,
     answering: options.Answering,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Forecast the next facts of an entity, new or old, with probabilities and reasons.
 
@@ -137,7 +138,8 @@ def predict(
     if as_of is not None:
         forecaster = forecaster.at(as_of)
     if entity is None:
-        from metatkgr.forecasting.newcomers import Opening, forecast_newcomers
+        from metatkgr.forecasting.newcomers import forecast_newcomers
+        from metatkgr.training.opening import open_model
 
         assert out is not None
         with growing_bar("newcomers", "entities") as progress:
@@ -149,12 +151,13 @@ def predict(
                 cluster=cluster,
                 workers=workers,
                 device=device,
-                opening=Opening(
+                opening=partial(
+                    open_model,
                     _for_all_nodes(data),
-                    answering["model"],
-                    answering["shots"],
-                    tuple(reading.fields.items()),
-                    None if verify is None else str(verify.absolute()),
+                    model=answering["model"],
+                    shots=answering["shots"],
+                    reading=reading.fields,
+                    verify=verify and verify.absolute(),
                 ),
                 progress=progress,
             )
@@ -205,7 +208,7 @@ def _for_all_nodes(data: str) -> str:
     return str(path.absolute()) if path.exists() else data
 
 
-@reads_data
+@grouped
 def calibrate(
     data: options.RunOrData,
     model: options.ModelName = None,
@@ -213,7 +216,7 @@ def calibrate(
     device: options.Device = "auto",
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Fit probabilities to the latest newcomers of a graph, and keep them with it.
 

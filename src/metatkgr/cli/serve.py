@@ -6,13 +6,13 @@ import tempfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from metatkgr import errors
 from metatkgr.cli import options
-from metatkgr.cli.options import Reading, reads_data
+from metatkgr.cli.options import Group, Reading, Reads, grouped
 from metatkgr.cli.output import console_for
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from metatkgr.serving.service import Service
     from metatkgr.training.opening import OpenModel
 
-__all__ = ["AdoptStore", "Store", "mcp", "need", "serve", "token"]
+__all__ = ["Kept", "Store", "mcp", "need", "serve", "token"]
 
 _RULES = ("recurrency", "paths")
+
 
 Store = Annotated[
     str | None,
@@ -33,35 +34,56 @@ Store = Annotated[
         "for these facts in your data folder ($XDG_DATA_HOME/metatkgr/observed).",
     ),
 ]
-AdoptStore = Annotated[
-    bool,
-    typer.Option("--adopt-store", help="Use the store, though it was made for another graph."),
-]
-_Host = Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")]
-_Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-]
-_TokenFile = Annotated[
-    Path | None,
-    typer.Option(help="File of tokens, made by `metatkgr token`; read again when it changes."),
-]
-_LogFolder = Annotated[
-    Path | None,
-    typer.Option(help="Folder for access.jsonl (requests) and audit.jsonl (changes)."),
-]
-_LogBytes = Annotated[int, typer.Option(help="Of one file of a log; ten of each are kept.")]
 
 
-@reads_data
+class Kept(NamedTuple):
+    """Where observed facts are kept; each field is an option."""
+
+    store: Store = None
+    adopt_store: Annotated[
+        bool,
+        typer.Option("--adopt-store", help="Use the store, though it was made for another graph."),
+    ] = False
+
+
+class Listening(NamedTuple):
+    """How a service is reached; each field is an option."""
+
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but loopback needs a token.")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File of tokens, made by `metatkgr token`; read again when it changes."),
+    ] = None
+    log: Annotated[
+        Path | None,
+        typer.Option(help="Folder for access.jsonl (requests) and audit.jsonl (changes)."),
+    ] = None
+    log_bytes: Annotated[int, typer.Option(help="Of one file of a log; ten of each are kept.")] = (
+        64 << 20
+    )
+
+    def settings(self, limits: Limits) -> ServiceSettings:
+        """The same for the service; what it reads and writes for that is there."""
+        from metatkgr.serving.auth import Tokens
+        from metatkgr.serving.limits import ServiceSettings
+        from metatkgr.serving.records import Logs
+
+        made = ServiceSettings(**self._asdict(), limits=limits)
+        if self.token_file is not None:
+            Tokens(self.token_file)
+        if self.log is not None:
+            Logs(self.log, self.log_bytes).close()
+        return made
+
+
+@grouped
 def serve(
     data: options.RunOrData,
-    store: Store = None,
-    adopt_store: AdoptStore = False,
-    host: _Host = "127.0.0.1",
-    port: _Port = 8000,
-    token_file: _TokenFile = None,
-    log: _LogFolder = None,
-    log_bytes: _LogBytes = 64 << 20,
     concurrency: Annotated[
         int,
         typer.Option(
@@ -85,8 +107,10 @@ def serve(
     ] = True,
     set_: options.SetValues = None,
     *,
+    kept: Annotated[Kept, Group(Kept)],
+    listening: Annotated[Listening, Group(Listening)],
     answering: options.Answering,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Answer questions over HTTP and on a page, while facts keep arriving.
 
@@ -104,15 +128,14 @@ def serve(
     limits = Limits(
         concurrency=concurrency, new_names_bytes=new_names_bytes, new_relations=new_relations
     )
-    settings = _settings(host, port, token_file, limits, log, log_bytes)
+    settings = listening.settings(limits)
     words = answering | {"settings": options.parse_assignments(set_ or [])}
     with tempfile.TemporaryDirectory(prefix="metatkgr-serve-") as shared:
         opening = _Opening(
             data,
             words,
             reading,
-            store,
-            adopt_store,
+            kept,
             settings.limits,
             Path(shared) if quality else None,
         )
@@ -130,24 +153,19 @@ def serve(
             opening_shown.stop()
 
 
-@reads_data
+@grouped
 def mcp(
     data: options.RunOrData,
     http: Annotated[
         bool,
         typer.Option("--http", help="Listen for clients over streamable HTTP, at /mcp."),
     ] = False,
-    store: Store = None,
-    adopt_store: AdoptStore = False,
-    host: _Host = "127.0.0.1",
-    port: _Port = 8000,
-    token_file: _TokenFile = None,
-    log: _LogFolder = None,
-    log_bytes: _LogBytes = 64 << 20,
     set_: options.SetValues = None,
     *,
+    kept: Annotated[Kept, Group(Kept)],
+    listening: Annotated[Listening, Group(Listening)],
     answering: options.Answering,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Give the forecasts to agents as tools, over the Model Context Protocol.
 
@@ -161,9 +179,9 @@ def mcp(
     from metatkgr.serving.limits import Limits
 
     console = console_for("-")  # standard output is the client's
-    settings = _settings(host, port, token_file, Limits(), log, log_bytes) if http else None
+    settings = listening.settings(Limits()) if http else None
     words = answering | {"settings": options.parse_assignments(set_ or [])}
-    opening = _Opening(data, words, reading, store, adopt_store, Limits(), None, "-")
+    opening = _Opening(data, words, reading, kept, Limits(), None, "-")
     with console.status(f"opening {data} …"):
         service, _ = opening(0, again=False)
     serve_agents(
@@ -203,27 +221,6 @@ def token(
     typer.echo(add_token(file, name, role, given))
 
 
-def _settings(
-    host: str,
-    port: int,
-    token_file: Path | None,
-    limits: Limits,
-    log: Path | None,
-    log_bytes: int,
-) -> ServiceSettings:
-    """How a service is reached; what it reads and writes for that is there."""
-    from metatkgr.serving.audit import Logs
-    from metatkgr.serving.auth import Tokens
-    from metatkgr.serving.limits import ServiceSettings
-
-    settings = ServiceSettings(host, port, token_file, limits, log, log_bytes)
-    if token_file is not None:
-        Tokens(token_file)
-    if log is not None:
-        Logs(log, log_bytes).close()
-    return settings
-
-
 def need(extra: str, *modules: str) -> None:
     """Say which extra to install where a package is absent."""
     for module in modules:
@@ -238,8 +235,7 @@ class _Opening:
     words: dict[str, Any]
     """Of the model, for ``open_forecaster``."""
     reading: Reading
-    store: str | None
-    adopt: bool
+    kept: Kept
     limits: Limits
     shared: Path | None
     """A folder in which workers share what the first has measured; None: nothing is measured."""
@@ -256,17 +252,17 @@ class _Opening:
             how_read["tell"] = None  # once is enough
         opened, forecaster = options.open_forecaster(self.data, how_read, **self.words)
         # Who comes in place of another must not begin an empty store beside one that was removed.
-        kept = FactStore(self.store or opened.store, make=not again)
-        if not (self.store or worker or again or len(kept)):
+        store = FactStore(self.kept.store or opened.store, make=not again)
+        if not (self.kept.store or worker or again or len(store)):
             for other in _other_stores(opened):
                 told_before = f"Facts observed before are in {other}: --store opens it."
                 console.print(told_before, soft_wrap=True)
         service = Service(
             forecaster,
-            kept,
+            store,
             model=forecaster.model.name,
             limits=self.limits,
-            adopt=self.adopt,
+            adopt=self.kept.adopt_store,
         )
         _ = forecaster.calibration  # fitted now, not while the first client waits
         return service, None if self.shared is None else _quality_of(opened, self.shared, worker)

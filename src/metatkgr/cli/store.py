@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from metatkgr.cli import options
-from metatkgr.cli.options import Reading, reads_data
+from metatkgr.cli.options import Group, Reads, grouped
 from metatkgr.cli.output import console_for, emit_json
-from metatkgr.cli.serve import AdoptStore, Store, need
+from metatkgr.cli.serve import Kept, Store, need
 
 __all__ = ["app"]
 
@@ -20,12 +20,10 @@ app = typer.Typer(
 
 
 @app.command("import")
-@reads_data
+@grouped
 def take_in(
     data: options.RunOrData,
     file: Annotated[str, typer.Argument(help="CSV, JSONL, Parquet or whatever DATA may be.")],
-    store: Store = None,
-    adopt_store: AdoptStore = False,
     retract: Annotated[
         bool, typer.Option("--retract", help="Take the facts of the file back.")
     ] = False,
@@ -38,7 +36,8 @@ def take_in(
     ] = False,
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    kept: Annotated[Kept, Group(Kept)],
+    reading: Reads,
 ) -> None:
     """Observe the facts of a file, all or none: on disk, and known to a service that runs.
 
@@ -54,7 +53,8 @@ def take_in(
     opened, forecaster = options.open_forecaster(data, how_read, device="cpu")
     rows = rows_of(reading.more_facts(file, opened.facts, console))
     name = forecaster.model.name
-    service = Service(forecaster, FactStore(store or opened.store), model=name, adopt=adopt_store)
+    store = FactStore(kept.store or opened.store)
+    service = Service(forecaster, store, model=name, adopt=kept.adopt_store)
     service.start()
     try:
         if retract:
@@ -75,7 +75,7 @@ def take_in(
 
 
 @app.command("export")
-@reads_data
+@grouped
 def export(
     data: options.RunOrData,
     out: Annotated[Path, typer.Option(help="The file, .csv, .jsonl or .parquet.")],
@@ -86,7 +86,7 @@ def export(
     ] = False,
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Write the facts that a service was given.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from metatkgr.cli import options
-from metatkgr.cli.options import Reading, reads_data
+from metatkgr.cli.options import Reads, grouped
 from metatkgr.cli.output import (
     console_for,
     emit_json,
@@ -24,7 +24,7 @@ from metatkgr.cli.output import (
 __all__ = ["pretrain", "train", "tune"]
 
 
-@reads_data
+@grouped
 def train(
     data: options.Data,
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
@@ -86,7 +86,7 @@ def train(
     ] = 1,
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Train a model and save it as a run, which `metatkgr evaluate` takes in place of data.
 
@@ -218,7 +218,7 @@ def pretrain(
     )
 
 
-@reads_data
+@grouped
 def tune(
     data: options.Data,
     model: Annotated[str, typer.Option(help="Which model.")],
@@ -258,7 +258,7 @@ def tune(
     ] = None,
     json_out: options.JsonOut = None,
     *,
-    reading: Reading,
+    reading: Reads,
 ) -> None:
     """Search for the settings of a model with the best MRR on meta-validation.
 

@@ -59,7 +59,7 @@ class Vocabulary(Sequence[str]):
         return self.names[index]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._find(name) is not None
+        return isinstance(name, str) and self.find(name) is not None
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -71,12 +71,13 @@ class Vocabulary(Sequence[str]):
 
     def id(self, name: str, kind: str = "name") -> int:
         """Id of a name, label or alias; an unknown one is an error that suggests the nearest."""
-        number = self._find(name)
+        number = self.find(name)
         if number is None:
             raise UnknownNameError(kind, name, [*self.names, *self.labels.values()])
         return number
 
-    def _find(self, name: str) -> int | None:
+    def find(self, name: str) -> int | None:
+        """The id of a name, label or alias, or None."""
         for known in (self._ids, self._ids_by_label, self.aliases):
             if name in known:
                 return known[name]
@@ -96,7 +97,7 @@ class Vocabulary(Sequence[str]):
 
     def label(self, number: int) -> str:
         """What to show a person for ``number``."""
-        return self.labels.get(int(number), self.names[int(number)])
+        return self.labels.get(int(number)) or str(self[int(number)])
 
 
 def first_of_each(columns: Sequence[tuple[IntArray, int]]) -> IntArray:

@@ -135,17 +135,14 @@ class StoredVocabulary(Vocabulary):
 
     def id(self, name: str, kind: str = "name") -> int:
         """Id of a name; an unknown one is an error that suggests the nearest of not too many."""
-        found = self._find(name)
+        found = self.find(name)
         if found is None:
             known = self.names if len(self) <= _SUGGEST_AMONG else ()
             raise UnknownNameError(kind, name, known)
         return found
 
-    def label(self, number: int) -> str:
-        """What to show a person for ``number``."""
-        return str(self[number])
-
-    def _find(self, name: str) -> int | None:
+    def find(self, name: str) -> int | None:
+        """The id of a name, or None."""
         # One request asks several times for the same names.
         found = self._found.get(name, -1)
         if found == -1:

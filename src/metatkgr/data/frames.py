@@ -21,7 +21,6 @@ from metatkgr.files import atomic_path
 
 __all__ = [
     "FORMATS",
-    "need",
     "to_arrow",
     "to_networkx",
     "to_pandas",

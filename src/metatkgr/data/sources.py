@@ -61,7 +61,7 @@ def load_with_report(data: str, **reading: Any) -> tuple[Facts, BadRows | None]:
         raise DataError(f"cannot open {data[:200]!r}: {error}") from None
     if not there:
         if len(path.parts) == 1 and not path.suffix:
-            raise UnknownNameError("dataset or path", data, [*catalog.entries(), WORLD])
+            raise UnknownNameError("dataset or path", data, [*catalog.ENTRIES, WORLD])
         raise DataError(f"there is no file or folder {data}")
     from metatkgr.data.folder import FactFolder
     from metatkgr.data.readers import ReadOptions, read_facts_with_report
@@ -92,7 +92,7 @@ def _is_world(data: str) -> bool:
 
 
 def _is_known(data: str) -> bool:
-    return data.upper() in {name.upper() for name in catalog.entries()}
+    return data.upper() in {name.upper() for name in catalog.ENTRIES}
 
 
 def _world(data: str) -> Facts:

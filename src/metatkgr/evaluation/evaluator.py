@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from metatkgr import __version__
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import MetaTKGRError
@@ -27,7 +28,6 @@ from metatkgr.evaluation.ranking import (
 )
 from metatkgr.graph.history import novel_answers
 from metatkgr.models.base import Model
-from metatkgr.version import __version__
 
 __all__ = ["SUBSETS", "Evaluation", "evaluate", "evaluation_report", "in_chunks"]
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metatkgr import __version__
 from metatkgr.data.problem import Problem
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Tasks
@@ -29,7 +30,6 @@ from metatkgr.files import write_json
 from metatkgr.forecasting.calibrating import calibration_report
 from metatkgr.models.base import WHOLE, TrainableModel
 from metatkgr.training.loop import choose_precision, train
-from metatkgr.version import __version__
 
 __all__ = ["Loaded", "commit", "hardware", "run_cell", "versions"]
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from metatkgr.data.frames import need
-from metatkgr.errors import DataError, MetaTKGRError
+from metatkgr.errors import DataError, MetaTKGRError, need
 from metatkgr.forecasting.explain import Forecasts
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import checked_step

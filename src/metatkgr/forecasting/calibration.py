@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr import __version__
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.hazard import Hazard
@@ -38,7 +39,6 @@ from metatkgr.forecasting.kinds import KINDS, NEW, OTHER, TRAITS, WHOLE, PerQuer
 from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.training.opening import OpenModel
-from metatkgr.version import __version__
 
 __all__ = ["GUESS", "Calibration", "Chances", "KeptCalibration", "Scored"]
 

@@ -188,13 +188,13 @@ class Forecasts:
 
     def to_pandas(self) -> Any:
         """A pandas frame, one row per forecast; the reasons as one text."""
-        from metatkgr.data.frames import need
+        from metatkgr.errors import need
 
         return need("pandas").DataFrame(self._columns())
 
     def to_polars(self) -> Any:
         """A polars frame, one row per forecast; the reasons as one text."""
-        from metatkgr.data.frames import need
+        from metatkgr.errors import need
 
         return need("polars").DataFrame(self._columns())
 

@@ -150,26 +150,19 @@ class GrowingVocabulary(Vocabulary):
 
     def find(self, name: str) -> int | None:
         """The id of a name, label or alias, or None."""
-        return self._find(name)
-
-    def _find(self, name: str) -> int | None:
-        known = self._added.base._find(name)
+        known = self._added.base.find(name)
         if known is None:
             known = self._added.ids.get(name, self._size)
         return known if known < self._size else None
 
     def id(self, name: str, kind: str = "name") -> int:
         """Id of a name, label or alias; an unknown one is an error that suggests the nearest."""
-        known = self._find(name)
+        known = self.find(name)
         if known is None:
             few = len(self) <= _SUGGEST_AMONG
             near = [self.label(number) for number in search_names(self, name, 3)] if few else []
             raise UnknownNameError(kind, name, near, among=len(self))
         return known
-
-    def label(self, number: int) -> str:
-        """What to show a person for ``number``."""
-        return self.labels.get(int(number)) or self.name(int(number))
 
     def searchable(self) -> _SearchIndex:
         """For searching; also knows names that are not in this vocabulary yet."""

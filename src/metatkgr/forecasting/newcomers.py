@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +22,11 @@ from metatkgr.forecasting.incoming import checked_step, steps_of
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.ranking import Question
 from metatkgr.training.cluster import connected
-from metatkgr.training.opening import open_model
+from metatkgr.training.opening import OpenModel
 
 __all__ = [
     "NewcomerForecast",
     "NodeForecasts",
-    "Opening",
     "forecast_newcomers",
     "newcomers_since",
     "some_forecasts",
@@ -52,18 +51,6 @@ class NewcomerForecast(NamedTuple):
     at: str
     probability: float
     score: float
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What a node of a cluster opens; the arguments of ``open_model``."""
-
-    source: str
-    """Every node sees it under this path."""
-    model: str | None = None
-    shots: int | str | None = None
-    reading: tuple[tuple[str, Any], ...] = ()
-    verify: str | None = None
 
 
 def newcomers_since(snapshot: Snapshot, since: str | None = None) -> list[int]:
@@ -97,7 +84,7 @@ def forecast_newcomers(
     cluster: str | None = None,
     workers: int = 1,
     device: str = "auto",
-    opening: Opening | None = None,
+    opening: partial[OpenModel] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[int, int]:
     """Write the likeliest next facts of every newcomer to a file.
@@ -108,7 +95,7 @@ def forecast_newcomers(
         since: as in :func:`newcomers_since`.
         question: what is asked about each; its entity does not count.
         cluster, workers, device: as in ``training.cluster.connected``; None: this process.
-        opening: how a node opens the facts and the model; needed on a cluster.
+        opening: of ``open_model``, how a node opens the same; needed on a cluster.
         progress: called with the newcomers done since the last call, and the number of all.
 
     Returns:
@@ -185,7 +172,8 @@ def _size(snapshot: Snapshot) -> tuple[int, int, int]:
 class NodeForecasts:
     """Asks about some newcomers in a process of a cluster, which opens the facts itself."""
 
-    opening: Opening
+    opening: partial[OpenModel]
+    """Of ``open_model``, with all but the device; every node sees the source under this path."""
     calibration: Calibration | None
     size: tuple[int, int, int]
     """That of the facts that must be found there."""
@@ -199,23 +187,15 @@ class NodeForecasts:
     @cached_property
     def forecaster(self) -> Forecaster:
         """Opened once; the one who asks has calibrated it."""
-        opening = self.opening
+        node = f"the node {socket.gethostname()}"
         try:
-            opened = open_model(
-                opening.source,
-                model=opening.model,
-                shots=opening.shots,
-                reading=dict(opening.reading),
-                device=self.device,
-                verify=opening.verify,
-            )
+            opened = self.opening(device=self.device)
         except MetaTKGRError as error:
-            raise DataError(f"the node {socket.gethostname()}: {error}") from None
+            raise DataError(f"{node}: {error}") from None
         how: dict[str, Any] = {"shots": opened.shots, "calibration": self.calibration}
         found = Forecaster(opened.model, opened.facts, **how)
         if _size(found.snapshot()) != self.size:
             raise DataError(
-                f"the node {socket.gethostname()} finds other facts in {opening.source}: all nodes "
-                "must share it"
+                f"{node} finds other facts in {self.opening.args[0]}: all nodes must share it"
             )
         return found

@@ -14,16 +14,16 @@ from pydantic import Field
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from metatkgr import __version__
 from metatkgr.deadlines import StoppedError
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Observed
 from metatkgr.serving import schemas, server
 from metatkgr.serving.errors import plain
 from metatkgr.serving.limits import ServiceSettings
-from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.middleware import LimitsMiddleware
+from metatkgr.serving.records import Metrics
 from metatkgr.serving.service import Service
-from metatkgr.version import __version__
 
 __all__ = ["PATH", "agents_app", "agents_server", "serve_agents"]
 

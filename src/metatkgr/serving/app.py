@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
+from metatkgr import __version__
 from metatkgr.errors import MetaTKGRError
 from metatkgr.forecasting.explain import Observed
 from metatkgr.forecasting.store_tables import Amounts
@@ -22,11 +23,10 @@ from metatkgr.serving.batches import Batches
 from metatkgr.serving.changes import add_changes, tell
 from metatkgr.serving.errors import handle_errors, methods_of
 from metatkgr.serving.limits import ServiceSettings
-from metatkgr.serving.metrics import Metrics
 from metatkgr.serving.middleware import LimitsMiddleware
 from metatkgr.serving.quality import Quality
+from metatkgr.serving.records import Metrics
 from metatkgr.serving.service import Service
-from metatkgr.version import __version__
 
 __all__ = ["create_app"]
 

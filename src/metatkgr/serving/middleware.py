@@ -18,11 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metatkgr.deadlines import stopping
 from metatkgr.errors import DataError
-from metatkgr.serving.audit import Logs, json_or_text
 from metatkgr.serving.auth import ASKING, Asking, Token, Tokens, may_change, needed_role
 from metatkgr.serving.errors import answer
 from metatkgr.serving.limits import ServiceSettings, is_loopback
-from metatkgr.serving.metrics import Metrics
+from metatkgr.serving.records import Logs, Metrics, json_or_text
 
 __all__ = ["LimitsMiddleware"]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from metatkgr import __version__
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.errors import DataError, MetaTKGRError
@@ -22,7 +23,6 @@ from metatkgr.evaluation.evaluator import Evaluation, evaluate
 from metatkgr.files import read_json, write_json
 from metatkgr.models.base import Model
 from metatkgr.serving.schemas import ModelQualityOut, QualityOut, SpanOut
-from metatkgr.version import __version__
 
 __all__ = ["Quality", "QualitySettings"]
 

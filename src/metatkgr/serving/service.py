@@ -17,7 +17,7 @@ from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
 from metatkgr.forecasting.explain import FactView, Forecasts, Observed, Retracted
 from metatkgr.forecasting.forecaster import Forecaster
 from metatkgr.forecasting.incoming import NewRelations, checked_rows
-from metatkgr.forecasting.live_graph import MOST_RELATIONS
+from metatkgr.forecasting.known import MOST_RELATIONS
 from metatkgr.forecasting.ranking import Question
 from metatkgr.forecasting.store import FactStore, StoredFact, StoreError
 from metatkgr.forecasting.store_tables import Amounts, Spending

@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 
 from metatkgr.data.facts import Vocabulary
-from metatkgr.deadlines import check
 from metatkgr.forecasting.explain import FactView, Match
 from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.forecasting.known import matches
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.schemas import GraphOut, RelationOut, TimelineOut
 
 __all__ = ["Views"]
 
 _LOG = logging.getLogger(__name__)
-_LOOKED_AT = 256
-"""Entities that are looked at together in the search for newcomers."""
 _PROBE_SECONDS = 1.0
 """How long what a probe of the store said is taken for true."""
 _PATIENCE = 1.5
@@ -95,19 +93,10 @@ class Views:
     def newcomers(self, limit: int = 8) -> list[Match]:
         """Entities that emerged last, latest first; one fact is enough."""
         snapshot = self.forecaster.snapshot()
-        entities, label = snapshot.entities, snapshot.first.calendar.label
-        latest = np.argsort(-snapshot.index.first_seen.numpy(), kind="stable")
-        matches: list[Match] = []
-        for begin in range(0, len(latest), _LOOKED_AT):
-            check()
-            some = latest[begin : begin + _LOOKED_AT].tolist()
-            for number, (count, first, last) in zip(some, snapshot.seen(some), strict=True):
-                if count:
-                    name, shown = entities.name(number), entities.label(number)
-                    matches.append(Match(name, shown, count, label(first), label(last)))
-                if len(matches) == limit:
-                    return matches
-        return matches
+        first = snapshot.index.first_seen.numpy()
+        emerged = np.flatnonzero(first <= snapshot.last_step)  # all others have no fact
+        latest = emerged[np.argsort(-first[emerged], kind="stable")][:limit]
+        return matches(snapshot, latest.tolist())
 
     def describe(self) -> GraphOut:
         """The graph in a few words."""

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from metatkgr import __version__
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Shots
 from metatkgr.data.problem import Problem
@@ -36,7 +37,6 @@ from metatkgr.training.runs import (
     save_graph,
     save_run,
 )
-from metatkgr.version import __version__
 
 __all__ = ["Estimator", "MetaTKGR", "Progress", "configure", "learn"]
 

@@ -31,10 +31,10 @@ from metatkgr.errors import DataError, UnknownNameError
 from metatkgr.files import exclusive
 
 __all__ = [
+    "ENTRIES",
     "CatalogEntry",
     "Fetcher",
     "cache_folder",
-    "entries",
     "entry",
     "fetch_dataset",
     "load",
@@ -44,11 +44,6 @@ __all__ = [
 ]
 
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-
-
-def entries() -> dict[str, CatalogEntry]:
-    """All datasets by name."""
-    return dict(ENTRIES)
 
 
 def entry(name: str) -> CatalogEntry:

@@ -25,8 +25,8 @@ from email.message import Message
 from pathlib import Path
 from typing import IO, Any
 
+from metatkgr import __version__
 from metatkgr.errors import DataError
-from metatkgr.version import __version__
 
 __all__ = ["DownloadError", "Progress", "download", "terminal_progress"]
 

@@ -16,7 +16,7 @@ from metatkgr.data.facts import IntArray, Vocabulary
 from metatkgr.data.readers.bad_rows import FIRST, BadRow, BadRows, merge_first, shorten
 from metatkgr.data.readers.layout import ROLES
 from metatkgr.data.readers.options import Budget
-from metatkgr.data.readers.tables import Coded, Rows
+from metatkgr.data.readers.tables import Coded, Coder, Rows
 from metatkgr.data.readers.times import Kind, Moments, UnitFinder, why_not_a_time
 from metatkgr.data.readers.vocabularies import by_first_appearance, mostly_ids, parse_id
 from metatkgr.errors import DataError
@@ -27,28 +27,6 @@ Mask = npt.NDArray[np.bool_]
 Why = Callable[[str | None], str]
 
 _NAMES = ROLES[:3]
-
-
-class _Texts:
-    """The distinct cells of several columns, stripped, under one numbering."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str | None, int] = {}
-
-    def code(self, columns: Sequence[Coded]) -> IntArray:
-        """One column made of ``columns``, one below the other."""
-        parts = [np.zeros(0, np.int64)]
-        for column in columns:
-            ids = self._ids
-            stripped = (text if text is None else text.strip() for text in column.texts)
-            new = np.fromiter(
-                (ids.setdefault(text, len(ids)) for text in stripped), np.int64, len(column.texts)
-            )
-            parts.append(new[column.codes])
-        return np.concatenate(parts)
-
-    def list(self) -> list[str | None]:
-        return list(self._ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +184,21 @@ def check_rows(
 
 def _gather(parts: Sequence[Rows]) -> _Checker:
     """All rows of all parts under one numbering of their cells; nothing is checked yet."""
-    entity, relation, time = _Texts(), _Texts(), _Texts()
+    entity, relation, time = Coder(), Coder(), Coder()
     coder = dict(zip(ROLES, (entity, relation, entity, time, time), strict=True))
     roles = [role for role in ROLES if role in parts[0].layout.positions]
-    codes = {role: coder[role].code([part.columns[role] for part in parts]) for role in roles}
-    texts = {role: coder[role].list() for role in roles}
+    codes = {role: _stripped(coder[role], [part.columns[role] for part in parts]) for role in roles}
+    texts = {role: coder[role].texts for role in roles}
     return _Checker(parts, codes, texts, np.ones(len(codes["subject"]), bool))
+
+
+def _stripped(coder: Coder, columns: Sequence[Coded]) -> IntArray:
+    """Codes of the cells of columns, one below the other, without the space around them."""
+    parts = [np.zeros(0, np.int64)]
+    for column in columns:
+        cells = [text if text is None else text.strip() for text in column.texts]
+        parts.append(coder.codes(cells)[column.codes])
+    return np.concatenate(parts)
 
 
 def _check_names(

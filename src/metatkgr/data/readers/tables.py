@@ -281,13 +281,22 @@ class Coder:
         self._ids.default_factory = self._ids.__len__
         self._parts: list[IntArray] = [np.zeros(0, np.int64)]
 
+    @property
+    def texts(self) -> list[str | None]:
+        """The distinct cells so far."""
+        return list(self._ids)
+
+    def codes(self, cells: Sequence[str | None]) -> IntArray:
+        """(N,) position of each cell in ``texts``, where new ones come last."""
+        return np.fromiter(map(self._ids.__getitem__, cells), np.int64, len(cells))
+
     def add(self, cells: Sequence[str | None]) -> None:
         """Add cells below the others."""
-        self._parts.append(np.fromiter(map(self._ids.__getitem__, cells), np.int64, len(cells)))
+        self._parts.append(self.codes(cells))
 
     def done(self) -> Coded:
         """The column."""
-        return Coded(np.concatenate(self._parts), list(self._ids))
+        return Coded(np.concatenate(self._parts), self.texts)
 
 
 @dataclass(frozen=True, eq=False)
