@@ -42,6 +42,9 @@ from metatkgr.training.distributed import answer_rows, join_shards, shard_rows
 from metatkgr.training.estimator import configure, learn
 from metatkgr.training.tuning import Search, tune
 
+# One after another: "auto" finds the cluster that a test beside this one has started.
+pytestmark = pytest.mark.xdist_group("ray")
+
 ROOT = Path(__file__).parent.parent.parent
 WORLD = "world:3000:1"
 LONG = (("dimension", "16"), ("epochs", "80"), ("patience", "0"))
