@@ -164,7 +164,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 def test_the_bootstrap_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     total, size = np.arange(10.0), np.arange(1.0, 11.0)
     whole = bootstrap_interval(total, size, resamples=100, seed=3)
-    monkeypatch.setattr("metatkgr.evaluation.statistics._CELLS", 30)
+    monkeypatch.setattr("metatkgr.evaluation.ranking._CELLS", 30)
     assert bootstrap_interval(total, size, resamples=100, seed=3) == whole
 
 

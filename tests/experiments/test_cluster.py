@@ -8,6 +8,7 @@ import pickle
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -317,10 +318,14 @@ def test_an_oracle_does_not_travel() -> None:
         evaluate_on(LOCAL, mt.create("oracle"), mt.Tasks.build(facts, shots=2))
 
 
-def test_an_address_where_nothing_is(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["auto", "127.0.0.1:9", "nowhere", "localhost:none"])
+def test_an_address_where_nothing_is(address: str) -> None:
+    """In a process of its own: Ray remembers clusters that it has found, and tries for minutes."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
     assert "RAY_ADDRESS" not in os.environ
-    line = ("evaluate", WORLD, "--model", "paths", "--cluster", "auto")
-    shown = run(*line)
-    assert shown.code == 2
-    assert "ray start --head" in shown.err
+    line = ("evaluate", WORLD, "--model", "paths", "--cluster", address)
+    command = [sys.executable, "-m", "metatkgr", *line]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert shown.returncode == 2
+    assert f"no Ray cluster answers at '{address}'" in " ".join(shown.stderr.split())
+    assert "ray start --head" in shown.stderr

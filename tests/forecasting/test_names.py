@@ -33,7 +33,7 @@ class OnDisk(Vocabulary):
     def __getitem__(self, index: int) -> str:
         return self._stored[index]
 
-    def _find(self, name: str) -> int | None:
+    def find(self, name: str) -> int | None:
         return self._stored.index(name) if name in self._stored else None
 
 

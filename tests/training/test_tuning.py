@@ -20,7 +20,7 @@ from metatkgr.errors import SettingsError
 from metatkgr.experiments.results import Results
 from metatkgr.models.base import TrainableModel
 from metatkgr.models.registry import TUNED_FILE, create_for, keep_tuned, trainable, tuned_settings
-from metatkgr.training import study, tuning
+from metatkgr.training import tuning
 from metatkgr.training.tuning import Search, is_range, open_study, search_space, tune
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -112,7 +112,7 @@ def test_a_loss_that_diverges_is_the_worst_value(
     def diverge(*_: object, **__: object) -> None:
         raise tuning.DivergedError("the loss became nan")
 
-    monkeypatch.setattr(tuning, "learn", diverge)
+    monkeypatch.setattr(tuning.Estimator, "fit", diverge)
     assert tune(search(tmp_path, trials=1), world)["best"]["mrr"] == 0.0
 
 
@@ -166,7 +166,7 @@ def test_a_killed_worker_leaves_a_study_that_goes_on(
     before = open_study(same, "world").trials
     assert any(trial.state.name == "COMPLETE" for trial in before)
     wanted = sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in before) + 2
-    monkeypatch.setattr(study, "_SILENCE", 3)
+    monkeypatch.setattr(tuning, "_SILENCE", 3)
     found = tune(search(tmp_path, trials=wanted, fixed=same.fixed, space=same.space), world)
     assert found["trials"]["complete"] + found["trials"]["pruned"] == wanted
     assert not [t for t in open_study(same, "world").trials if t.state.name == "RUNNING"]

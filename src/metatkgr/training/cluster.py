@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import socket
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,8 @@ __all__ = ["LOCAL", "Connection", "connected", "crew", "evaluate_on"]
 
 LOCAL = "local"
 """The address that means: start Ray on this machine, and stop it at the end."""
+_AUTO = "auto"
+_KNOCK_SECONDS = 10.0
 _ATTEMPTS = 5
 """How often work is begun by processes that die before it is given up."""
 
@@ -150,8 +153,10 @@ def connected(address: str, *, workers: int = 1, device: str = "auto") -> Iterat
     ray = _load_ray()
     here = {"num_cpus": workers, "include_dashboard": False} if address == LOCAL else {}
     try:
+        if address not in (LOCAL, _AUTO):
+            _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **here)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise SettingsError(
             f"no Ray cluster answers at {address!r} ({error}); start one with `ray start --head`, "
             f"give its HOST:PORT, or use {LOCAL!r}"
@@ -167,6 +172,14 @@ def connected(address: str, *, workers: int = 1, device: str = "auto") -> Iterat
         yield Connection(ray, "cuda" if on_gpu else "cpu", share, max(1, int(slots)))
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise an OSError or a ValueError where nobody listens: Ray would try for minutes, and end
+    the process."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS):
+        pass
 
 
 def _on_node(function: Callable[..., Any], *arguments: Any) -> Any:
