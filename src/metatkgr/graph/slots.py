@@ -17,13 +17,17 @@ from torch import Tensor
 
 from metatkgr.data.facts import Facts
 from metatkgr.data.manifest import StoredLinks
-from metatkgr.data.orders import by_cell, inverse, stored_columns
+from metatkgr.data.orders import DECAYS, by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
 from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, some_rows
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "Slots"]
 
+_LATEST = 1 << 12
+"""Facts of a slot that tell who fills it lately."""
+_SEASON = DECAYS[1]
+"""τ by which these facts fade."""
 _FEW, _MOST_KEPT = 64, 4096
 """Slots of one call of which it is kept what was made of them; and of how many it is kept."""
 
@@ -196,6 +200,23 @@ class Slots:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The same with who stood at the near end: row, near end, filler and step, (L,) each."""
         return self._recent(relation, time, most, near=True)
+
+    def lately(self, relation: Tensor, time: Tensor) -> Made:
+        """Who filled each of S distinct slots in its latest facts, and how often.
+
+        Returns:
+            row: (L,) of the slots, ascending.
+            filler: (L,) ascending within a row; each once.
+            weight: (L,) float32 sums over these facts, one τ steps old counting 1/e.
+        """
+        return self.remembered("lately", relation, time, self._lately)
+
+    def _lately(self, relation: Tensor, time: Tensor) -> Made:
+        row, filler, step = self.recent(relation, time, _LATEST)
+        cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
+        weight = (-(time.index_select(0, row) - step) / _SEASON).exp()
+        weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
+        return cell // self.entities, cell % self.entities, weight
 
     def _recent(
         self, relation: Tensor, time: Tensor, most: int, *, near: bool

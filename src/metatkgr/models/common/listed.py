@@ -19,8 +19,6 @@ from metatkgr.graph.slots import Slots
 
 __all__ = ["ListedScores", "Scores", "best_of"]
 
-_LATEST = 1 << 12
-"""Facts of a slot in which the most frequent of the unlisted are looked for."""
 _MOST = 2.0**53
 """Above every count."""
 
@@ -159,15 +157,17 @@ class ListedScores:
             score, entity: (Q, m), with m the smaller of ``most`` and E.
         """
         size = min(most, self.entities)
+        row = torch.arange(self.rows, device=self.device)
         listed = torch.bincount(self.query, minlength=self.rows)
-        if bool((listed >= size).all()):
+        wanting = listed < size
+        if not bool(wanting.all()):
             score, entity = self._best(self.query, self.entity, self.score, listed, size)
             # Nobody else has filled the slot more often than there are facts.
-            row = torch.arange(self.rows, device=self.device)
             facts = self._slots.facts_before(self._relation, self._time)
-            if bool((score[:, -1] >= self._unlisted(row, facts)).all()):
+            wanting |= score[:, -1] < self._unlisted(row, facts)
+            if not bool(wanting.any()):
                 return score, entity
-        query, entity, count = self._frequent()
+        query, entity, count = self._frequent(torch.nonzero(wanting).squeeze(1))
         new = ~self._find(query, entity)[1]
         query, entity, count = some_rows(new, query, entity, count)
         known = listed + torch.bincount(query, minlength=self.rows)
@@ -190,30 +190,28 @@ class ListedScores:
     def _best(
         self, query: Tensor, entity: Tensor, score: Tensor, count: Tensor, most: int
     ) -> tuple[Tensor, Tensor]:
-        """(Q, most) best scores of each query and whose, of (Q,) so many, none fewer than that."""
+        """(Q, most) best scores of each query and whose, of (Q,) so many; anybody's, of fewer."""
         order = torch.argsort(score, descending=True, stable=True)
         if self.rows > 1:
             order = order[torch.argsort(query[order], stable=True)]
         start = count.cumsum(0) - count
-        position = order[start.unsqueeze(1) + torch.arange(most, device=self.device)]
+        place = start.unsqueeze(1) + torch.arange(most, device=self.device)
+        position = order[place.clamp_(max=len(order) - 1)]
         return score[position], entity[position]
 
-    def _frequent(self) -> tuple[Tensor, ...]:
-        """Queries, who filled the slot of each lately, and how often."""
-        room = int(self._time.max()) + 1 if self.rows else 1
-        slot, member = torch.unique(self._relation * room + self._time, return_inverse=True)
-        row, *about = self._slots.remembered("lately", slot // room, slot % room, self._lately)
-        if self.rows == 1:
-            return row, *about
+    def _frequent(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Some queries, who filled the slot of each lately, and how often."""
+        relation, time = some_rows(rows, self._relation, self._time)
+        room = int(time.max()) + 1 if len(rows) else 1
+        slot, member = torch.unique(relation * room + time, return_inverse=True)
+        row, *about = self._slots.remembered("often", slot // room, slot % room, self._lately)
         low = torch.searchsorted(row, member)
-        query, position = expand_ranges(low, torch.searchsorted(row, member, right=True))
-        return query, *some_rows(position, *about)
+        place, position = expand_ranges(low, torch.searchsorted(row, member, right=True))
+        return rows[place], *some_rows(position, *about)
 
     def _lately(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of distinct slots, who filled them lately, and how often at all."""
-        row, filler, _ = self._slots.recent(relation, time, _LATEST)
-        cell = torch.unique(row * self.entities + filler)
-        row, filler = cell // self.entities, cell % self.entities
+        row, filler, _ = self._slots.lately(relation, time)
         return row, filler, self._slots.usage(filler, relation[row], time[row]).count
 
     def dense(self) -> Tensor:

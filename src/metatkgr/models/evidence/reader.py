@@ -43,14 +43,10 @@ _REACHED = 512
 """Entities that walks reach most often, among which candidates are chosen."""
 _UNKNOWN = 0.1
 """What part of the walkers whose end is not known is taken to end where the slot's facts are."""
-_LATEST = 4096
-"""Facts of a slot in which its most frequent fillers of late are looked for."""
 _MOST_FACTS = 1 << 15
 """Facts of a query entity that are read, the latest: bounds what a hub costs."""
 _MOST_AGAIN = 256
 """The same where they are read again without some of them, once for each reason."""
-_SEASON = DECAYS[1]
-"""τ by which it is told who fills a slot of late."""
 _AT_ONCE, _AT_ONCE_ON_GPU = 256, 4096
 """Queries read at once: bounds memory."""
 
@@ -320,15 +316,10 @@ class Reader:
         )
         return query * self.entities + filler.index_select(0, position)
 
-    def _frequent_of_slots(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    def _frequent_of_slots(self, relation: Tensor, time: Tensor) -> tuple[Tensor, ...]:
         """Rows of distinct slots, and who filled each most often of late."""
-        row, filler, step = self.index.slots.recent(relation, time, _LATEST)
-        cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
-        weight = (-(time.index_select(0, row) - step) / _SEASON).exp()
-        weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
-        best = best_of_each(self.settings.frequent, cell // self.entities, weight)
-        (cell,) = some_rows(best, cell)
-        return cell // self.entities, cell % self.entities
+        row, filler, weight = self.index.slots.lately(relation, time)
+        return some_rows(best_of_each(self.settings.frequent, row, weight), row, filler)
 
     def _choose(
         self, wanted: list[Tensor], entity: Tensor, answer: Tensor | None
