@@ -318,7 +318,7 @@ def test_an_oracle_does_not_travel() -> None:
         evaluate_on(LOCAL, mt.create("oracle"), mt.Tasks.build(facts, shots=2))
 
 
-@pytest.mark.parametrize("address", ["auto", "127.0.0.1:9", "nowhere", "localhost:none"])
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "localhost:none"])
 def test_an_address_where_nothing_is(address: str) -> None:
     """In a process of its own: Ray remembers clusters that it has found, and tries for minutes."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
@@ -326,6 +326,22 @@ def test_an_address_where_nothing_is(address: str) -> None:
     line = ("evaluate", WORLD, "--model", "paths", "--cluster", address)
     command = [sys.executable, "-m", "metatkgr", *line]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert shown.returncode == 2
-    assert f"no Ray cluster answers at '{address}'" in " ".join(shown.stderr.split())
-    assert "ray start --head" in shown.stderr
+    _says_that_nothing_is_at(address, shown.returncode, shown.stderr)
+
+
+def test_no_cluster_on_this_machine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ray says it: one that a killed test has left behind, or another user's, would be found."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'metatkgr[cluster]'")
+
+    def none_found(**_: Any) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "init", none_found)
+    shown = run("evaluate", WORLD, "--model", "paths", "--cluster", "auto")
+    _says_that_nothing_is_at("auto", shown.code, shown.err)
+
+
+def _says_that_nothing_is_at(address: str, code: int | None, err: str) -> None:
+    assert code == 2
+    assert f"no Ray cluster answers at '{address}'" in " ".join(err.split())
+    assert "ray start --head" in err
