@@ -10,11 +10,12 @@ import torch
 
 from benchmarks.base import Measurement, Workload, benchmark, best_time
 from metatkgr.data import catalog, sources
+from metatkgr.data.answers import FILTERS, true_answers
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import evaluate
-from metatkgr.evaluation.ranking import FILTERS, filtered_ranks, true_answers
+from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.models import create
 
 __all__ = ["memory", "ranking", "rules"]
@@ -43,7 +44,7 @@ def ranking(work: Workload) -> list[Measurement]:
     answer = torch.from_numpy(tasks.answers.answer[:answers])
 
     def ours() -> list[torch.Tensor]:
-        tables = [true_answers(facts, queries, name) for name in FILTERS]
+        tables = [true_answers(VisibleFacts.of(facts), queries, name) for name in FILTERS]
         return filtered_ranks(scores, query, answer, tables)
 
     links = VisibleFacts.of(facts)

@@ -17,13 +17,14 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
+from metatkgr.data.answers import FILTERS, true_answers
 from metatkgr.data.engine import Engine
 from metatkgr.data.folder import FactFolder
 from metatkgr.data.index_writer import write_index
 from metatkgr.data.ingest import ingest
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.evaluation.ranking import FILTERS, filtered_ranks, true_answers
+from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.forecasting.known import LiveGraph
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.sampler import BreadthFirstSampler
@@ -157,7 +158,7 @@ def _evaluate(folder: Path, facts: int, clock: Clock) -> tuple[int, str]:
         points = tables["entity"][entity] + vector
         with clock if number else Clock():
             queries = Queries(entity.numpy(), relation.numpy(), when.numpy())
-            filters = [true_answers(facts_, queries, name) for name in FILTERS]
+            filters = [true_answers(VisibleFacts.of(facts_), queries, name) for name in FILTERS]
             scores = score_all(points, tables["entity"])
             filtered_ranks(scores, torch.arange(len(entity)), answer, filters)
     return 64, "question"

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from metatkgr.data.answers import novel_answers
 from metatkgr.data.extrapolation import HISTORIES, TGB_SHARES, Extrapolation
 from metatkgr.data.facts import Facts
 from metatkgr.data.sources import load
@@ -32,7 +33,6 @@ from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.experiments.cell_run import commit, hardware
 from metatkgr.files import read_json, write_json
-from metatkgr.graph.history import novel_answers
 from metatkgr.models import create
 from metatkgr.models.base import Model
 from metatkgr.models.common.listed import ListedScores

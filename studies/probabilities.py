@@ -24,12 +24,12 @@ import numpy as np
 import torch
 
 import metatkgr as mt
+from metatkgr.data.answers import FILTERS, true_answers
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world.kinds import CAREERS, KINDS
 from metatkgr.errors import DataError
-from metatkgr.evaluation.ranking import FILTERS, true_answers
 from metatkgr.experiments.sections.tables import number, table
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.calibrating import _Draw, _Sample, fit_calibration, judged
@@ -147,7 +147,7 @@ def _ranked(
     right = (entity == draw.answer.unsqueeze(1)) & ~sample.unseen.unsqueeze(1)
     found: dict[str, list[float]] = {}
     for name in FILTERS:
-        true = true_answers(facts, draw.drawn.queries, name)
+        true = true_answers(VisibleFacts.of(facts), draw.drawn.queries, name)
         row, position = expand_ranges(true.start, true.stop)
         known = row * len(facts.entities) + true.entity[position]
         others = ~torch.isin(rows * len(facts.entities) + entity, known)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatkgr.data.answers import FILTERS
 from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.sources import load, refuse_test_graph
 from metatkgr.errors import DataError
-from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cell_run import Loaded, run_cell
 from metatkgr.experiments.cells import RULES, Cell, Row
 from metatkgr.experiments.published import METRICS

@@ -10,12 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from metatkgr.data.answers import TrueAnswers, novel_answers, true_answers
 from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
-from metatkgr.data.visibility import Supports
-from metatkgr.evaluation.ranking import TrueAnswers, true_answers
-from metatkgr.graph.history import novel_answers
+from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.graph.ragged import expand_ranges
@@ -126,7 +125,7 @@ def read_evidence(
         relations = len(tasks.facts.relations)
         model.build(len(tasks.facts.entities), relations, torch.Generator().manual_seed(0))
     reader = model.prepare(tasks.visible).adapt(tasks.supports).reader_
-    true = true_answers(tasks.facts, novel.queries, "static").to(device)
+    true = true_answers(VisibleFacts.of(tasks.facts), novel.queries, "static").to(device)
     seen_since = _first_seen(tasks, device)
     parts: list[tuple[Tensor, ...]] = []
     pointed: list[dict[str, Tensor]] = []

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from metatkgr.data.answers import true_answers
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
-from metatkgr.evaluation.ranking import filtered_ranks, true_answers
+from metatkgr.evaluation.ranking import filtered_ranks
 
 pytest.importorskip("pykeen", reason="pykeen is a development extra")
 
@@ -27,7 +28,7 @@ def test_static_ranks_equal_pykeens() -> None:
     question = torch.from_numpy(tasks.answers.question)
     answer = torch.from_numpy(tasks.answers.answer)
     ours = filtered_ranks(
-        scores, question, answer, [true_answers(facts, tasks.questions, "static")]
+        scores, question, answer, [true_answers(VisibleFacts.of(facts), tasks.questions, "static")]
     )
 
     links = VisibleFacts.of(facts)

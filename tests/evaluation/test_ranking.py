@@ -8,20 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metatkgr.data import answers
+from metatkgr.data.answers import FILTERS, TrueAnswers, true_answers
 from metatkgr.data.facts import Facts
 from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation import ranking
 from metatkgr.evaluation.evaluator import evaluate
 from metatkgr.evaluation.ranking import (
-    FILTERS,
     NonFiniteScoreError,
-    TrueAnswers,
     bootstrap_interval,
     check_finite,
     filtered_ranks,
     summarise,
-    true_answers,
 )
 from metatkgr.models import create
 from metatkgr.training.comparing import paired_difference
@@ -78,8 +77,8 @@ def test_filters_equal_brute_force(facts: Facts, block: int) -> None:
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=1, visibility="entity-split", split=3)
     for name in FILTERS:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ranking, "_BLOCK", block)
-            table = true_answers(facts, tasks.questions, name)
+            patch.setattr(answers, "_BLOCK", block)
+            table = true_answers(VisibleFacts.of(facts), tasks.questions, name)
         for row, query in enumerate(queries_of(tasks)):
             q = int(tasks.answers.question[row])
             found = table.entity[int(table.start[q]) : int(table.stop[q])].tolist()
@@ -99,7 +98,7 @@ def test_ranks_of_random_scores_equal_brute_force(data: st.DataObject, dtype: to
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(-2, 3, (len(tasks.questions), ENTITIES), generator=generator).to(dtype)
     literal = LiteralProtocol(tuples(facts), RELATIONS, shots=1, visibility="entity-split", split=3)
-    tables = [true_answers(facts, tasks.questions, name) for name in FILTERS]
+    tables = [true_answers(VisibleFacts.of(facts), tasks.questions, name) for name in FILTERS]
     question = torch.from_numpy(tasks.answers.question)
     ranks = filtered_ranks(scores, question, torch.from_numpy(tasks.answers.answer), tables)
     for row, query in enumerate(queries_of(tasks)):

@@ -159,11 +159,12 @@ def tasks_outcome(tasks: Any) -> dict[str, Any]:
 
 def filters_of(tasks: Any) -> dict[str, str]:
     """For each filter a digest of every question's true answers, in ascending order."""
-    from metatkgr.evaluation.ranking import true_answers
+    from metatkgr.data.answers import true_answers
+    from metatkgr.data.visibility import VisibleFacts
 
     found = {}
     for name in ("static", "time"):
-        true = true_answers(tasks.facts, tasks.questions, name)
+        true = true_answers(VisibleFacts.of(tasks.facts), tasks.questions, name)
         start, stop, entity = (np.asarray(c) for c in (true.start, true.stop, true.entity))
         count = stop - start
         inside = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)

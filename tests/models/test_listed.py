@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metatkgr.graph.history as history
+from metatkgr.data.answers import FILTERS, true_answers
 from metatkgr.data.facts import Facts, Vocabulary
 from metatkgr.data.sources import load
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.evaluation.ranking import FILTERS, filtered_ranks, true_answers
+from metatkgr.evaluation.ranking import filtered_ranks
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pagerank import PageRank
 from metatkgr.models import create
@@ -80,7 +81,7 @@ def test_filtered_ranks_of_rules_are_those_of_the_table(
         return
     scores = create(rule).prepare(tasks.visible).adapt(tasks.supports).score(tasks.questions)
     assert isinstance(scores, ListedScores)
-    dropped = [true_answers(facts, tasks.questions, name) for name in FILTERS]
+    dropped = [true_answers(VisibleFacts.of(facts), tasks.questions, name) for name in FILTERS]
     query, answer = map(torch.from_numpy, (tasks.answers.question, tasks.answers.answer))
     ranks = filtered_ranks(scores, query, answer, dropped)
     of_table = filtered_ranks(scores.dense(), query, answer, dropped)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from metatkgr.data.answers import novel_answers
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError
 from metatkgr.experiments.results import Results
-from metatkgr.graph.history import novel_answers
 from metatkgr.models.evidence.features import FEATURES
 from metatkgr.models.evidence.ranker import Ranker, initial_weights
 from metatkgr.models.evidence.settings import EvidenceSettings

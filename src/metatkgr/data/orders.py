@@ -19,6 +19,7 @@ __all__ = [
     "by_cell",
     "cells",
     "distinct_links",
+    "found",
     "inverse",
     "narrow",
     "neighbour_rows",
@@ -54,6 +55,14 @@ def pack(*columns_and_sizes: tuple[Tensor, int]) -> Tensor:
     for column, size in columns_and_sizes[1:]:
         key.mul_(size).add_(column)
     return key
+
+
+def found(ascending: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """(N,) positions of some values among distinct ones, and which of them are there."""
+    if not ascending.numel():
+        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+    place = torch.searchsorted(ascending, wanted).clamp_(max=ascending.numel() - 1)
+    return place, ascending.index_select(0, place) == wanted
 
 
 def narrow(positions: Tensor) -> Tensor:

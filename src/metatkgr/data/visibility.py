@@ -216,6 +216,24 @@ class VisibleFacts:
         """
         return directed(self.facts(), dtype)
 
+    def blocks(self, size: int) -> Iterator[Directed]:
+        """The columns of all links, those of at most so many facts at a time: first all in their
+        own direction, then all in the other."""
+        selections = [(self.base, self.public)]
+        if self.recent is not None:
+            selections.append((self.recent, None))
+        for facts, public in selections:
+            count = np.int32(len(self.relations))
+            for begin in range(0, len(facts), size):
+                rows = slice(begin, begin + size)
+                columns = (facts.subject, facts.relation, facts.object, facts.time)
+                some = (np.asarray(column[rows]) for column in columns)
+                if public is not None:
+                    some = (column[public[rows]] for column in some)
+                subject, relation, other, time = some
+                yield subject, relation, other, time
+                yield other, relation + count, subject, time
+
     def time_range(self) -> tuple[int, int] | None:
         """First and last step; None where nothing is visible."""
         steps = [int(facts.time[row]) for facts, row in self._ends()]

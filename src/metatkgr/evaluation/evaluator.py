@@ -15,18 +15,12 @@ import numpy.typing as npt
 import torch
 
 from metatkgr import __version__
+from metatkgr.data.answers import FILTERS, TrueAnswers, novel_answers, true_answers
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Tasks
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.errors import MetaTKGRError
-from metatkgr.evaluation.ranking import (
-    FILTERS,
-    Summary,
-    TrueAnswers,
-    filtered_ranks,
-    summarise,
-    true_answers,
-)
-from metatkgr.graph.history import novel_answers
+from metatkgr.evaluation.ranking import Summary, filtered_ranks, summarise
 from metatkgr.models.base import Model
 
 __all__ = ["SUBSETS", "Evaluation", "evaluate", "evaluation_report", "in_chunks"]
@@ -179,7 +173,7 @@ def evaluate(
             scores = model.score(tasks.questions[chunk])
         with _clock(seconds, "rank"):
             low, high = np.searchsorted(tasks.answers.question, [begin, end])
-            dropped = [TrueAnswers(f.start[chunk], f.stop[chunk], f.entity) for f in filters]
+            dropped = [f[chunk] for f in filters]
             rows = slice(int(low), int(high))
             chunks.append(filtered_ranks(scores, query[rows] - begin, answer[rows], dropped))
         if progress:
@@ -291,8 +285,9 @@ def _known_of(
 ) -> tuple[list[TrueAnswers], npt.NDArray[np.bool_]]:
     """What each filter drops, and which answers are novel; the same for every model."""
     if tasks not in _KNOWN:
-        filters = [true_answers(tasks.facts, tasks.questions, name) for name in FILTERS]
-        _KNOWN[tasks] = filters, novel_answers(tasks, device)
+        facts = VisibleFacts.of(tasks.facts)
+        filters = [true_answers(facts, tasks.questions, name) for name in FILTERS]
+        _KNOWN[tasks] = filters, novel_answers(tasks)
     filters, novel = _KNOWN[tasks]
     return [table.to(device) for table in filters], novel
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from metatkgr.data.answers import true_answers
 from metatkgr.data.extrapolation import TGB_SHARES, Extrapolation, first_steps
 from metatkgr.data.facts import Facts, IntArray
-from metatkgr.data.visibility import directed
-from metatkgr.evaluation.ranking import true_answers
+from metatkgr.data.visibility import VisibleFacts, directed
 from metatkgr.files import atomic_path
 from metatkgr.models.base import Model
 from metatkgr.models.common.listed import ListedScores
@@ -69,7 +69,7 @@ def tgb_queries(model: Model[Any], tasks: Extrapolation) -> Iterator[TGBQuery]:
     model.prepare(tasks.visible).adapt(tasks.supports)
     entities = np.arange(len(tasks.facts.entities))
     asked, answers = tasks.questions, tasks.answers
-    true = true_answers(tasks.facts, asked, "time")
+    true = true_answers(VisibleFacts.of(tasks.facts), asked, "time")
     start, stop, known = true.start.numpy(), true.stop.numpy(), true.entity.numpy()
     # Queries of one slot and time share most of their scores.
     order = np.lexsort((asked.time, asked.relation))

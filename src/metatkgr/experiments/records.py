@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatkgr.data.answers import FILTERS
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.evaluation.evaluator import SUBSETS
-from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import Cell, Row
 from metatkgr.experiments.published import METRICS
 from metatkgr.files import read_json, write_text

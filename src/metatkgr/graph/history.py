@@ -10,18 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from metatkgr.data.tasks import Queries, Tasks
+from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.deadlines import check
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pairs import PairSteps
 from metatkgr.graph.ragged import expand_ranges, some_rows
 
-__all__ = ["Frontier", "History", "novel_answers"]
+__all__ = ["Frontier", "History"]
 
 _LARGEST_EXPANSION = 1 << 23
 """How many links a hop looks at in one go; bounds memory when walks meet a hub."""
@@ -169,23 +168,6 @@ class History:
         entity, _, _ = self.columns(queries)
         rows = torch.arange(len(queries), device=self.device)
         return Frontier(rows, entity, torch.ones_like(rows))
-
-
-def novel_answers(
-    tasks: Tasks, device: torch.device | str = "cpu", chunk: int = 1 << 14
-) -> npt.NDArray[np.bool_]:
-    """(A,) whether no visible fact had linked the answer to e by r in this direction yet."""
-    history = History(TemporalIndex.of(tasks.visible, device=device), tasks.supports)
-    entities = len(tasks.facts.entities)
-    novel = np.empty(len(tasks.answers), bool)
-    for begin in range(0, len(tasks.questions), chunk):
-        links = history.last_links(tasks.questions[begin : begin + chunk])
-        linked = (links.query * entities + links.candidate).cpu().numpy()
-        low, high = np.searchsorted(tasks.answers.question, [begin, begin + chunk])
-        rows = slice(int(low), int(high))
-        cells = (tasks.answers.question[rows] - begin) * entities + tasks.answers.answer[rows]
-        novel[rows] = ~np.isin(cells, linked)
-    return novel
 
 
 def _gather(parts: list[Frontier], entities: int) -> Frontier:

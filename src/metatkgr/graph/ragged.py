@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metatkgr.data.orders import pack
+from metatkgr.data.orders import found, pack
 
 _FEW = 4096
 """Ranges, or values, for which the calls take longer than the work."""
@@ -80,14 +80,6 @@ def distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     # Numpy sorts integers with vector instructions: a quarter of the time from 20,000 on.
     found, member = np.unique(values.numpy(), return_inverse=True)
     return torch.from_numpy(found), torch.from_numpy(member)
-
-
-def found(ascending: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """(N,) positions of some values among distinct ones, and which of them are there."""
-    if not ascending.numel():
-        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
-    place = torch.searchsorted(ascending, wanted).clamp_(max=ascending.numel() - 1)
-    return place, ascending.index_select(0, place) == wanted
 
 
 def in_order_of(*columns: Tensor) -> Tensor:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from metatkgr.data.answers import FILTERS
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.sources import refuse_test_graph
 from metatkgr.errors import SettingsError
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.evaluation.ranking import FILTERS, FloatArray, Summary, bootstrap_interval
+from metatkgr.evaluation.ranking import FloatArray, Summary, bootstrap_interval
 from metatkgr.models import Model, available
 from metatkgr.training.opening import OpenModel, open_model
 

@@ -23,10 +23,10 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from metatkgr.data.answers import FILTERS
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.evaluation.evaluator import Evaluation, evaluate
-from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.files import check_file
 from metatkgr.models.base import Loss, Model, Part, Phase
 

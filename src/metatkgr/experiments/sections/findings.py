@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from metatkgr.evaluation.ranking import FILTERS
+from metatkgr.data.answers import FILTERS
 from metatkgr.experiments.cells import RULES, Row, row_order
 from metatkgr.experiments.published import METRICS, PUBLISHED
 from metatkgr.experiments.records import FloatArray

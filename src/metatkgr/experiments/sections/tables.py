@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from metatkgr.data.answers import FILTERS
 from metatkgr.data.visibility import Visibility
 from metatkgr.evaluation.evaluator import SUBSETS
-from metatkgr.evaluation.ranking import FILTERS
 from metatkgr.experiments.cells import BASELINES, RULES, Row, row_order
 from metatkgr.experiments.published import CROSS_SHOT, METRICS, PUBLISHED, Printed
 from metatkgr.experiments.records import FloatArray, Record

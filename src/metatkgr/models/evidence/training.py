@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from metatkgr.data.answers import TrueAnswers, first_linked, novel_answers, true_answers
 from metatkgr.data.facts import IntArray
 from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.graph.history import History, novel_answers
 from metatkgr.graph.index import TemporalIndex
-from metatkgr.graph.pairs import Pairs
-from metatkgr.graph.ragged import expand_ranges
+from metatkgr.graph.ragged import expand_ranges, found, pack
 from metatkgr.models.base import WHOLE, Loss, Part, ShareOut
 from metatkgr.models.evidence.pretrained import NONE
 from metatkgr.models.evidence.ranker import Ranker
@@ -120,7 +118,7 @@ def _of_queries(
     tasks: Tasks, size: int, settings: EvidenceSettings, generator: np.random.Generator
 ) -> ExampleSet:
     """Some queries: novel ones, or half of them where repeats have to be ranked too."""
-    novel = novel_answers(tasks) if len(tasks.answers) else np.zeros(0, bool)
+    novel = novel_answers(tasks)
     kinds = [np.flatnonzero(novel)]
     if not settings.repeats_first:
         kinds.append(np.flatnonzero(~novel))
@@ -157,15 +155,14 @@ def _of_supports(
     """Each support fact but an entity's first, by its ordinal in the support."""
     first = np.searchsorted(supports.entity, supports.entity)
     ordinal = np.arange(len(supports)) - first
-    sets, index = [], TemporalIndex.of(visible)
+    sets = []
     for number in range(1, int(ordinal.max(initial=0)) + 1):
         before = supports[ordinal < number]
         rows = np.flatnonzero(ordinal == number)
         queries = Queries(supports.entity[rows], supports.relation[rows], supports.time[rows])
         answer = supports.other[rows]
         if settings.repeats_first:
-            novel = ~_linked(History(index, before), queries, answer)
-            rows = np.flatnonzero(novel)
+            rows = np.flatnonzero(first_linked(visible, before, queries, answer) >= queries.time)
         else:
             rows = np.arange(len(rows))
         rows = np.sort(generator.permutation(rows)[: settings.support_queries])
@@ -173,13 +170,6 @@ def _of_supports(
             ExampleSet(visible, before, queries[rows], answer[rows], settings.support_share)
         )
     return sets
-
-
-def _linked(history: History, queries: Queries, answer: IntArray) -> npt.NDArray[np.bool_]:
-    """(Q,) whether e was visibly linked to the answer by r before."""
-    links = history.last_links(queries)
-    known = (links.query * history.entities + links.candidate).numpy()
-    return np.isin(np.arange(len(answer)) * history.entities + answer, known)
 
 
 def answer_loss(ranker: Ranker, examples: Examples) -> Tensor:
@@ -267,6 +257,19 @@ class RankerPhase:
         return found
 
 
+def _true_answers(sets: list[ExampleSet], known: VisibleFacts, name: str) -> list[TrueAnswers]:
+    """What is known to be true, for the queries of each set."""
+    some = [(e.queries.entity, e.queries.relation, e.queries.time) for e in sets]
+    if not some:
+        return []
+    columns = [np.concatenate(column) for column in zip(*some, strict=True)]
+    true, found_, end = true_answers(known, Queries(*columns), name), [], 0
+    for examples in sets:
+        begin, end = end, end + len(examples.queries)
+        found_.append(true[begin:end])
+    return found_
+
+
 class ExampleReader:
     """Reads the features of some examples at a time; can travel to other machines.
 
@@ -288,10 +291,11 @@ class ExampleReader:
         vectors: tuple[Tensor, Tensor] | None = None,
         timed: bool = False,
     ) -> None:
-        self.sets, self.known, self.settings, self.timed = sets, known, settings, timed
+        self.sets, self.settings = sets, settings
         self.device, self.vectors = device, vectors
+        self._entities = len(known.entities)
+        self._true = _true_answers(sets, known, "time" if timed else "static")
         self._reader: tuple[int, Reader] | None = None
-        self._pairs: Pairs | None = None
 
     def pieces(self) -> list[tuple[int, slice]]:
         """Which set, and which rows of it."""
@@ -309,40 +313,44 @@ class ExampleReader:
         queries = examples.queries[rows]
         answer = torch.from_numpy(examples.answer[rows]).to(self.device)
         candidates = reader.read(queries, translated(self.vectors, queries), answer)
-        return self._examples_of(queries, answer, candidates, examples.weight)
+        true = self._true[number][rows].to(self.device)
+        return self._examples_of(queries, answer, candidates, true, examples.weight)
 
     def _reader_of(self, number: int) -> Reader:
         """Of a set; kept while pieces of the same one come."""
-        if self._pairs is None:
-            self._pairs = TemporalIndex.of(self.known, device=self.device).pairs
         if self._reader is None or self._reader[0] != number:
             examples = self.sets[number]
+            if self._reader and self.sets[self._reader[0]].visible is not examples.visible:
+                self._reader = None  # of a large graph two indices at once are too many
             index = TemporalIndex.of(examples.visible, device=self.device)
-            reader = Reader(index, examples.supports, self.settings)
-            self._reader = number, reader
+            self._reader = number, Reader(index, examples.supports, self.settings)
         return self._reader[1]
 
     def _examples_of(
-        self, queries: Queries, answer: Tensor, candidates: Candidates, weight: float
+        self,
+        queries: Queries,
+        answer: Tensor,
+        candidates: Candidates,
+        true: TrueAnswers,
+        weight: float,
     ) -> Examples:
         """Queries that teach: without weight, and other true answers, left out."""
-        entity, relation, time = (
-            torch.from_numpy(column).to(self.device)
-            for column in (queries.entity, queries.relation, queries.time)
-        )
+        relation = torch.from_numpy(queries.relation).to(self.device)
         row = candidates.query
         gold = candidates.entity == answer[row]
         missed = gold & ~candidates.covered
         weights = torch.full(relation.shape, weight, device=self.device)
         weights[row[missed]] *= self.settings.missed_share
         # Other answers that are known to be true are not to be ranked below.
-        assert self._pairs is not None
-        slot, now = (entity * self._pairs.relations + relation)[row], time[row]
-        if self.timed:
-            true = self._pairs.last_step(slot, candidates.entity, now + 1) == now
-        else:
-            true = self._pairs.exist(slot, candidates.entity)
-        kept = (gold | ~true) & (weights > 0)[row]
+        query, position = expand_ranges(true.start, true.stop)
+        sizes = len(relation), self._entities
+        place, listed = found(
+            pack((row, sizes[0]), (candidates.entity, sizes[1])),
+            pack((query, sizes[0]), (true.entity[position], sizes[1])),
+        )
+        also_true = torch.zeros_like(gold)
+        also_true[place[listed]] = True
+        kept = (gold | ~also_true) & (weights > 0)[row]
         row, gold = row[kept], gold[kept]
         taught, size = torch.unique_consecutive(row, return_counts=True)
         start = torch.cat([size.new_zeros(1), size.cumsum(0)])

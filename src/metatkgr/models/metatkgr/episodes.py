@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metatkgr.data.answers import novel_answers
 from metatkgr.data.facts import IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.graph.history import novel_answers
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import WHOLE, Explanation, Link, Loss, Part
 from metatkgr.models.common.scores import mask_query_entity, mask_query_logits
