@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -79,6 +80,19 @@ def test_training_on_the_folder_is_training_on_the_file(
     asked = run("predict", tmp_path / folder.name, "--entity", "e1", "--json", "-")
     assert asked.code == 0, asked.err
     assert json.loads(asked.out)["forecasts"]
+
+
+@pytest.mark.parametrize("model", ["renet", "evidence"])
+def test_a_large_folder_is_learned_from_with_its_links_on_disk(
+    model: str, folder: Path, tmp_path: Path, run: Run
+) -> None:
+    weights = []
+    for name, least in (("held", 1 << 40), ("mapped", 1)):
+        with patch("metatkgr.graph.layer._LARGE", least):
+            trained = run("train", folder, *words_of(model), "--out", tmp_path / name)
+        assert trained.code == 0, trained.err
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
 
 
 def test_a_run_reads_the_folder_it_was_trained_on_while_that_is_as_it_was(

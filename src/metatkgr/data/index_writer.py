@@ -1,14 +1,17 @@
-"""The last part of ``data.ingest``: the links of all facts in every order that is looked up in.
+"""The index of a folder: the links of its facts on disk, in every order that is looked up in.
 
 DuckDB sorts them by entity and time. The orders that go by entity are made of what comes from it,
-some entities at a time and all links of each; an entity with more links than that is alone.
+some entities at a time and all links of each; an entity with more links than that is alone. It is
+the last part of ``data.ingest``; a training, which may see some of the facts only, writes the index
+of those into files of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,15 +23,21 @@ from metatkgr.data import orders
 from metatkgr.data.columns import Column, ColumnWriter
 from metatkgr.data.engine import Engine, Table
 from metatkgr.data.facts import IntArray
-from metatkgr.data.manifest import COLUMNS, INDEX, Links, Manifest, numbered
+from metatkgr.data.manifest import COLUMNS, INDEX, Links, Manifest, StoredLinks, numbered
+from metatkgr.data.visibility import VisibleFacts
 
-__all__ = ["write_index"]
+__all__ = ["links_on_disk", "write_index"]
 
 _LARGEST_KEY = 2**63 - 1
+_ROWS = 1 << 18
+"""How many facts of a selection are in memory at a time, in a few copies."""
 _BLOCKS = 4
 """So many times what comes from DuckDB at a time are ordered at once."""
 _NEIGHBOURS = ("neighbour", "neighbour_first", "neighbour_order")
 _FILLERS = ("filler_object", "filler_subject", "filler_time")
+
+_Block = list[IntArray]
+"""Subjects, relations, objects and steps of facts."""
 
 
 def write_index(engine: Engine, folder: Path, manifest: Manifest, number: int) -> Links | None:
@@ -69,37 +78,72 @@ def write_index(engine: Engine, folder: Path, manifest: Manifest, number: int) -
     """
     if manifest.index is not None and manifest.index.covers == manifest.facts:
         return manifest.index
-    entities, relations = manifest.entities.count, 2 * manifest.relations.count
-    steps = manifest.steps + 1  # one stays free, so that "after the last link" is a time of its own
-    if max(entities * steps, entities * relations * entities) > _LARGEST_KEY:
+    sizes = manifest.entities.count, 2 * manifest.relations.count, manifest.steps + 1
+    part = Links(number, manifest.facts, *sizes)
+
+    def blocks() -> Iterator[_Block]:
+        names = (numbered(f"{name}.safetensors", manifest.columns) for name in COLUMNS)
+        columns = [Column(folder / name, length=manifest.facts) for name in names]
+        for low in range(0, manifest.facts, engine.rows):
+            yield [column.read(low, low + engine.rows).astype(np.int64) for column in columns]
+
+    return _written(engine, folder, part, blocks)
+
+
+def links_on_disk(visible: VisibleFacts) -> StoredLinks | None:
+    """The index of what is visible of a folder's facts, as the folder has one of all its facts.
+
+    Its files lie where the system keeps temporary ones, and are gone with the process: they have no
+    name any more when this returns.
+
+    Args:
+        visible: some facts of the base; nothing recent.
+
+    Returns:
+        The index; None where its keys do not fit into 63 bits.
+    """
+    steps = (visible.time_range() or (0, 0))[1] + 2
+    sizes = len(visible.entities), 2 * len(visible.relations), steps
+    part = Links(0, len(visible) // 2, *sizes)
+
+    def blocks() -> Iterator[_Block]:
+        for number, columns in enumerate(visible.blocks(_ROWS)):
+            if number % 2 == 0:  # facts; then their inverse
+                yield [column.astype(np.int64) for column in columns]
+
+    with TemporaryDirectory(prefix="metatkgr-") as name:
+        folder, work = Path(name, "index"), Path(name, "work")
+        folder.mkdir()
+        work.mkdir()
+        with Engine(work, _ROWS) as engine:
+            written = _written(engine, folder, part, blocks)
+        return None if written is None else StoredLinks.open(folder, written)
+
+
+def _written(
+    engine: Engine, folder: Path, part: Links, blocks: Callable[[], Iterator[_Block]]
+) -> Links | None:
+    """Write the index of facts; ``blocks`` goes over all of them, in order."""
+    room = max(part.entities * part.steps, part.entities * part.relations * part.entities)
+    if room > _LARGEST_KEY:
         return None
-    part = Links(number, manifest.facts, entities, relations, steps)
     with ExitStack() as stack:
         index = _IndexWriter(folder, part, engine, stack)
-        facts = _blocks(folder, manifest, engine.rows)
-        for key, relation, target in engine.links(index.links_of(facts)):
+        for key, relation, target in engine.links(index.links_of(blocks())):
             index.add_links(key, relation, target)
         index.finish_links()
         for cell, time in engine.times(index.times()):
             index.add_times(cell, time)
         index.finish_times()
-        for fillers in engine.fillers(_tables(folder, manifest, engine.rows)):
+        for fillers in engine.fillers(_numbered(blocks())):
             index.add_fillers(*fillers)
     return part
 
 
-def _blocks(folder: Path, manifest: Manifest, rows: int) -> Iterator[list[IntArray]]:
-    """Subjects, relations, objects and steps of all facts that a manifest counts."""
-    names = (numbered(f"{name}.safetensors", manifest.columns) for name in COLUMNS)
-    columns = [Column(folder / name, length=manifest.facts) for name in names]
-    for low in range(0, manifest.facts, rows):
-        yield [column.read(low, low + rows).astype(np.int64) for column in columns]
-
-
-def _tables(folder: Path, manifest: Manifest, rows: int) -> Iterator[Table]:
-    """The same for the engine."""
+def _numbered(blocks: Iterable[_Block]) -> Iterator[Table]:
+    """Facts and their numbers, for the engine."""
     low = 0
-    for columns in _blocks(folder, manifest, rows):
+    for columns in blocks:
         row = np.arange(low, low + len(columns[0]))
         yield dict(zip(COLUMNS, columns, strict=True)) | {"row": row}
         low += len(row)
@@ -138,7 +182,7 @@ class _IndexWriter:
         values = values.numpy() if isinstance(values, Tensor) else values
         self._columns[name].append(values + offset if offset else values)
 
-    def links_of(self, blocks: Iterable[list[IntArray]]) -> Iterator[Table]:
+    def links_of(self, blocks: Iterable[_Block]) -> Iterator[Table]:
         """The links of facts, for the engine; those of each entity and relation are counted."""
         row, relations, steps = 0, self.part.relations // 2, self.part.steps
         for subject, relation, other, time in blocks:

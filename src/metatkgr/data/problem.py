@@ -104,12 +104,12 @@ class Problem:
         """Meta-validation tasks: supports to learn from, queries to select by and nothing else."""
         return self._tasks(Period.META_VALIDATION)
 
-    @cached_property
+    @property
     def earlier(self) -> Tasks:
         """Tasks of entities that emerged late in the background, as if they were new.
 
         Their facts are known, so they may teach what becomes of new entities, besides the
-        meta-train tasks.
+        meta-train tasks. Made anew at each use, as a training uses them once.
         """
         periods = Periods.of(self._facts, _EARLIER_CUTS)
         new = NewEntities.of(self._facts, periods, Period.META_TRAIN, self.visibility)

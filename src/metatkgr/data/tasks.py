@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.facts import Column, Facts, IntArray
 from metatkgr.data.periods import Period, Periods, Shots
 from metatkgr.data.visibility import (
     Supports,
@@ -145,21 +145,25 @@ class Tasks:
 @dataclass(frozen=True, eq=False)
 class NewEntities:
     """The facts of the entities that emerged in a split, from each new end: what tasks of any K
-    are cut from. Ordered by (entity, fact, relation)."""
+    are cut from. Ordered by (entity, fact, relation).
+
+    As narrow as facts: of a large graph this is a good part of what a training holds. What is cut
+    from it is wide, so that products of ids do not overflow.
+    """
 
     facts: Facts
     periods: Periods
     split: Period
     visibility: Visibility
-    entity: IntArray
+    entity: Column
     """(L,) the new entity."""
-    relation: IntArray
+    relation: Column
     """(L,) directed relation, from its side."""
-    other: IntArray
+    other: Column
     """(L,) the other end."""
-    fact: IntArray
+    fact: Column | IntArray
     """(L,) row of the fact."""
-    ordinal: IntArray
+    ordinal: Column
     """(L,) 0 for an entity's first fact, 1 for its second, …"""
 
     @classmethod
@@ -171,8 +175,9 @@ class NewEntities:
         if visibility is not Visibility.ENTITY_SPLIT and split < Period.META_TEST:
             in_task &= facts.time <= periods.last_step[Period.META_VALIDATION]
         rows = np.flatnonzero(in_task)
-        source, relation, target, _ = directed(facts.select(rows))
-        fact = np.repeat(rows, 2)
+        source, relation, target, _ = directed(facts.select(rows), np.int32)
+        fact: Column | IntArray = np.repeat(rows, 2)
+        fact = fact.astype(np.int32) if len(facts) < 2**31 else fact
         new = np.flatnonzero(periods.of_entity[source] == split)
         order = new[np.lexsort([relation[new], fact[new], source[new]])]
         entity, fact = source[order], fact[order]
@@ -191,8 +196,9 @@ class NewEntities:
     def supports(self, shots: int | str | Shots | IntArray, seed: int = 0) -> Supports:
         """The first K facts of each entity."""
         owned = self._owned(shots, seed)[0]
-        time = self.facts.time[self.fact[owned]].astype(np.int64)
-        return Supports(self.entity[owned], self.relation[owned], self.other[owned], time)
+        columns = (self.entity[owned], self.relation[owned], self.other[owned])
+        time = self.facts.time[self.fact[owned]]
+        return Supports(*(column.astype(np.int64) for column in (*columns, time)))
 
     def tasks(self, shots: int | str | Shots | IntArray, seed: int = 0) -> Tasks:
         """The tasks, with what is visible while solving them."""
@@ -246,32 +252,32 @@ def _shots_of_each(
     return np.broadcast_to(drawn, entities), wanted.label
 
 
-def _position_in_group(entity: IntArray, fact: IntArray) -> IntArray:
+def _position_in_group(entity: Column, fact: Column | IntArray) -> Column:
     """0 for an entity's first fact, 1 for its second, …; both rows of a self-link count as one."""
     if len(entity) == 0:
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.int32)
     new_entity = np.ones(len(entity), bool)
     new_entity[1:] = entity[1:] != entity[:-1]
     new_fact = new_entity.copy()
     new_fact[1:] |= fact[1:] != fact[:-1]
     number = np.cumsum(new_fact) - 1
     start = number[new_entity]
-    return np.asarray(number - start[np.cumsum(new_entity) - 1])
+    return np.asarray(number - start[np.cumsum(new_entity) - 1], np.int32)
 
 
 def distinct_queries(
     facts: Facts,
-    entity: IntArray,
-    relation: IntArray,
-    answer: IntArray,
-    fact: IntArray,
+    entity: Column | IntArray,
+    relation: Column | IntArray,
+    answer: Column | IntArray,
+    fact: Column | IntArray,
     last_support: IntArray,
 ) -> tuple[Queries, Answers]:
     """Distinct (e, r, ?, t) and the answers that belong to each."""
-    time = facts.time[fact].astype(np.int64)
-    order = np.lexsort([fact, entity, time, relation])
+    step = facts.time[fact]
+    order = np.lexsort([fact, entity, step, relation])
     entity, relation, answer, fact, time = (
-        column[order] for column in (entity, relation, answer, fact, time)
+        column[order].astype(np.int64) for column in (entity, relation, answer, fact, step)
     )
     first = np.ones(len(order), bool)
     first[1:] = (

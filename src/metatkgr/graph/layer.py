@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any, Self
 
 import numpy as np
@@ -42,6 +43,8 @@ __all__ = ["LinkLayer", "TimeOrder", "base_layers", "some_facts"]
 
 _BLOCK = 1 << 18
 """How many links are ordered in one go; bounds memory."""
+_LARGE = 1 << 20
+"""Links of a selection that are rather written to disk than held."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,21 +291,34 @@ def base_layers(visible: VisibleFacts, device: torch.device) -> list[LinkLayer]:
     """
     base, folder = replace(visible, recent=None), visible.base.folder
     stored = folder.links() if folder is not None and visible.public is None else None
-    parts = [(base, stored)]
+    parts = [base]
     if stored is not None and stored.facts < len(visible.base):
-        first, later = (
+        parts = [
             VisibleFacts.of(some_facts(visible.base, rows))
             for rows in (slice(stored.facts), slice(stored.facts, None))
-        )
-        parts = [(first, stored), (later, None)]
+        ]
     layers: list[LinkLayer] = []
-    for number, (part, links) in enumerate(parts):
+    for number, part in enumerate(parts):
         name = f"{device} {number}"
         layer: LinkLayer | None = visible.layers.get(name)
         if layer is None:
+            links = _on_disk(part, device) if stored is None else None if number else stored
             layer = visible.layers[name] = LinkLayer.of(part, device, links)
         layers.append(layer)
     return layers
+
+
+def _on_disk(visible: VisibleFacts, device: torch.device) -> StoredLinks | None:
+    """The links of some facts of a large folder, in files of their own; None: in memory.
+
+    So a training, which may not see all facts, holds as little of a large graph as a forecast.
+    """
+    masked = visible.base.folder is not None and visible.public is not None
+    if not masked or device.type != "cpu" or len(visible) < _LARGE or not find_spec("duckdb"):
+        return None
+    from metatkgr.data.index_writer import links_on_disk
+
+    return links_on_disk(visible)
 
 
 def some_facts(facts: Facts, rows: slice | npt.NDArray[np.bool_]) -> Facts:

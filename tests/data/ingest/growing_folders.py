@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from metatkgr.data.facts import Facts
@@ -72,12 +73,12 @@ def look_ups(
     yield torch.tensor(sorted(found))
 
 
-def check_index(folder: Path) -> None:
-    """The index of a folder answers as one that is made of its facts in memory."""
+def check_index(folder: Path, public: npt.NDArray[np.bool_] | None = None) -> None:
+    """The index of a folder, or of some of its facts, answers as one of them made in memory."""
     store = FactFolder(folder)
     facts = store.facts()
-    ours = TemporalIndex.of(VisibleFacts.of(facts))
-    theirs = TemporalIndex.of(VisibleFacts.of(replace(facts)))  # a copy knows no folder
+    ours = TemporalIndex.of(VisibleFacts.of(facts, public))
+    theirs = TemporalIndex.of(VisibleFacts.of(replace(facts), public))  # a copy knows no folder
     assert (len(ours), ours.entities, ours.relations) == (
         len(theirs),
         theirs.entities,

@@ -15,7 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatkgr.data.folder import FactFolder
+from metatkgr.data.index_writer import links_on_disk
 from metatkgr.data.ingest import compact, ingest
+from metatkgr.data.manifest import StoredLinks
+from metatkgr.data.visibility import VisibleFacts
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,6 +69,35 @@ def test_many_are_the_folders_of_all_rows_at_once(
     files: Files, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     check_growth(files, tmp_path_factory.mktemp("append"))
+
+
+@given(rows=facts_of_a_file, drawn=st.data())
+@settings(max_examples=10, deadline=None)
+def test_what_is_visible_of_a_folder_is_indexed_on_disk_as_in_memory(
+    rows: list[tuple[str, str, str, int]],
+    drawn: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    place = tmp_path_factory.mktemp("selection")
+    ingest([write(place / "facts.csv", *map(joined, rows))], place / "facts", NAMED)
+    count = len(FactFolder(place / "facts"))
+    public = np.array(drawn.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    made: list[StoredLinks | None] = []
+
+    def noted(visible: VisibleFacts) -> StoredLinks | None:
+        made.append(links_on_disk(visible))
+        return made[-1]
+
+    with (
+        patch("metatkgr.graph.layer._LARGE", 1),
+        patch("metatkgr.data.index_writer.links_on_disk", noted),
+    ):
+        check_index(place / "facts", public)
+    assert [stored and stored.facts for stored in made] == [public.sum()] * bool(public.any())
+
+
+def joined(row: tuple[str, str, str, int]) -> str:
+    return ",".join(map(str, row))
 
 
 def check_growth(told: Files, place: Path) -> None:
