@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from metatkgr.data.folder import FactFolder
+from metatkgr.data.index_writer import links_on_disk
+from metatkgr.data.ingest import ingest
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.files import write_json
@@ -83,6 +88,22 @@ def test_a_training_on_a_full_disk_says_so_and_can_be_gone_on_with(tmp_path: Pat
         fit(folder)
     whole, resumed = fit(tmp_path / "whole"), fit(folder)
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_links_that_do_not_fit_where_temporary_files_go_are_told(tmp_path: Path) -> None:
+    facts = simulate(facts=2000, seed=1)
+    columns = (facts.subject, facts.relation, facts.object, facts.time)
+    rows = "".join(f"e{s},r{r},e{o},{t}\n" for s, r, o, t in zip(*columns, strict=True))
+    (tmp_path / "facts.csv").write_text("s,r,o,t\n" + rows)
+    ingest([tmp_path / "facts.csv"], tmp_path / "facts")
+    base = FactFolder(tmp_path / "facts").facts()
+    public = np.arange(len(base)) % 3 > 0
+    with no_file_beyond(10_000), pytest.raises(DataError, match="cannot be written to"):
+        links_on_disk(VisibleFacts.of(base, public))
+    with no_file_beyond(100_000_000):
+        stored = links_on_disk(VisibleFacts.of(base, public))
+    assert stored is not None
+    assert stored.facts == public.sum()
 
 
 def test_a_store_on_a_full_disk_refuses_and_keeps_what_it_had(tmp_path: Path) -> None:
