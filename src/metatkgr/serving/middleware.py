@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from metatkgr.deadlines import stopping
+from metatkgr.deadlines import StoppedError, stopping
 from metatkgr.errors import DataError
 from metatkgr.serving.auth import ASKING, Asking, Token, Tokens, may_change, needed_role
 from metatkgr.serving.errors import answer
@@ -336,8 +336,16 @@ async def _unless_gone(receive: Receive, work: Awaitable[None]) -> None:
         if working.done():
             working.result()
     finally:
+        working.add_done_callback(_hear)
         working.cancel()
         gone.cancel()
+
+
+def _hear(ended: asyncio.Future[None]) -> None:
+    """Take note of how work ended that nobody waits for: asyncio would print that it stopped."""
+    error = None if ended.cancelled() else ended.exception()
+    if error is not None and not isinstance(error.__cause__ or error, StoppedError):
+        _LOG.error("unexpected error after the client had gone", exc_info=error)
 
 
 async def _disconnected(receive: Receive) -> None:
