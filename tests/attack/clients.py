@@ -68,13 +68,14 @@ def unfinished_bodies(url: str, count: int, sent: int = 1_000_000) -> list[socke
     return opened
 
 
-def parts_of_a_letter(url: str, stop: threading.Event) -> None:
+def parts_of_a_letter(stop: threading.Event, url: str) -> None:
     """Send bodies in parts of one letter, each on a new connection, until it is told to stop."""
     start = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     start += b"Transfer-Encoding: chunked\r\n\r\n"
     while not stop.is_set():
         with suppress(OSError), _connected(url) as one:
             one.sendall(start + b"1\r\n \r\n" * 100_000)
+            one.recv(1)
 
 
 def send(

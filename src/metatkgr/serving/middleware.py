@@ -28,6 +28,8 @@ __all__ = ["LimitsMiddleware"]
 _LOG = logging.getLogger(__name__)
 _SMALL_BODY = 1 << 16
 """Bytes that every body may have, however full the room for bodies is."""
+_MOST_NESTED = 100_000
+"""Lists and objects in one body: to make many is slow, and nobody is answered meanwhile."""
 _OPEN = frozenset({"/", "/docs", "/health", "/health/live", "/favicon.ico"})
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _POLICY = (
@@ -225,6 +227,14 @@ class LimitsMiddleware:
             return answer(403, "forbidden", message, f"{who.name} has {who.entry.role}")
         return None
 
+    @staticmethod
+    def _checked(body: bytes) -> bytes | Response:
+        """A body, if it can be read in a moment."""
+        if body.count(b"[") + body.count(b"{") <= _MOST_NESTED:
+            return body
+        message = f"the body has more than {_MOST_NESTED:,} lists and objects"
+        return answer(413, "too_large", message, "send several smaller requests")
+
     def _too_large(self) -> Response:
         most = f"{self._limits.body_bytes:,} bytes"
         # The rest of the body is not read, so the connection cannot be used again.
@@ -253,7 +263,7 @@ class LimitsMiddleware:
                     if not share.holds(size):
                         return _busy("other bodies are being read", {"Connection": "close"})
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        return self._checked(b"".join(parts))
         except TimeoutError:
             close = {"Connection": "close"}
             return answer(408, "too_slow", "the body took too long to arrive", "", close)
