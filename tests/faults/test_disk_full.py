@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from metatkgr.data.index_writer import links_on_disk
+from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError
 from metatkgr.files import write_json
@@ -110,3 +112,16 @@ def test_a_calibration_that_cannot_be_kept_does_not_stop_a_forecast(tmp_path: Pa
     assert not place.exists()
     Calibration().save(place)
     assert Calibration.load(place) == Calibration()
+
+
+def test_an_index_that_a_training_cannot_write_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    facts = simulate(facts=3000, seed=1)
+    visible = VisibleFacts.of(facts)
+    with no_file_beyond(1000), pytest.raises(DataError, match=r"cannot write an index of 6,000 .*"):
+        links_on_disk(visible)
+    assert os.listdir(tmp_path / "temporary") == []
+    assert links_on_disk(visible) is not None

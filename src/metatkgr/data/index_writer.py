@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from metatkgr.data.engine import Engine, Table
 from metatkgr.data.facts import IntArray
 from metatkgr.data.manifest import COLUMNS, INDEX, Links, Manifest, StoredLinks, numbered
 from metatkgr.data.visibility import VisibleFacts
+from metatkgr.errors import DataError
 
 __all__ = ["links_on_disk", "write_index"]
 
@@ -101,6 +102,9 @@ def links_on_disk(visible: VisibleFacts) -> StoredLinks | None:
 
     Returns:
         The index; None where its keys do not fit into 63 bits.
+
+    Raises:
+        DataError: it cannot be written there.
     """
     steps = (visible.time_range() or (0, 0))[1] + 2
     sizes = len(visible.entities), 2 * len(visible.relations), steps
@@ -111,13 +115,19 @@ def links_on_disk(visible: VisibleFacts) -> StoredLinks | None:
             if number % 2 == 0:  # facts; then their inverse
                 yield [column.astype(np.int64) for column in columns]
 
-    with TemporaryDirectory(prefix="metatkgr-") as name:
-        folder, work = Path(name, "index"), Path(name, "work")
-        folder.mkdir()
-        work.mkdir()
-        with Engine(work, _ROWS) as engine:
-            written = _written(engine, folder, part, blocks)
-        return None if written is None else StoredLinks.open(folder, written)
+    try:
+        with TemporaryDirectory(prefix="metatkgr-") as name:
+            folder, work = Path(name, "index"), Path(name, "work")
+            folder.mkdir()
+            work.mkdir()
+            with Engine(work, _ROWS) as engine:
+                written = _written(engine, folder, part, blocks)
+            return None if written is None else StoredLinks.open(folder, written)
+    except OSError as error:
+        raise DataError(
+            f"cannot write an index of {len(visible):,} links into {gettempdir()}: "
+            f"{error.strerror or error}; TMPDIR chooses another folder"
+        ) from error
 
 
 def _written(
