@@ -380,3 +380,19 @@ def test_a_look_back_is_waited_for_by_nobody_who_asks_about_now_or_has_gone(
             first.join()
             go_on.clear()
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("model", ["recurrency", "evidence"])
+def test_a_calibration_is_not_fitted_for_who_has_gone(world: Facts, model: str) -> None:
+    """A look back fits its own, which takes seconds."""
+    forecaster = Forecaster.of(world, model)
+    looks: list[bool] = []
+
+    def gone() -> bool:
+        looks.append(len(looks) >= 2)
+        return looks[-1]
+
+    with stopping(gone), pytest.raises(StoppedError):
+        forecaster.calibrate()
+    assert len(looks) == 3
+    assert forecaster.calibration.queries
