@@ -8,7 +8,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src ./src
 RUN python -m venv /opt/metatkgr
 RUN /opt/metatkgr/bin/python -m pip install --no-cache-dir -c constraints.txt --extra-index-url $TORCH_INDEX torch
-RUN /opt/metatkgr/bin/python -m pip install --no-cache-dir -c constraints.txt ".[serve,mcp]"
+RUN /opt/metatkgr/bin/python -m pip install --no-cache-dir -c constraints.txt ".[mcp,postgresql]"
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 metatkgr && mkdir /data && chown metatkgr /data

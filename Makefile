@@ -45,7 +45,7 @@ test-lowest: $(VENV)/.installed-dev
 	cd tests && ../$(BIN)/python -m audit.packages --lowest > ../build/lowest.txt
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip --disable-pip-version-check install --quiet \
-		-c build/lowest.txt -e '.[plots,serve,mcp]' httpx hypothesis pandas pytest
+		-c build/lowest.txt -e '.[plots,postgresql,mcp]' httpx hypothesis pandas pytest
 	build/lowest/bin/python -m pytest -m "not slow" tests/cli tests/data tests/evaluation \
 		tests/forecasting tests/graph tests/serving
 

@@ -46,6 +46,14 @@ def postgres() -> Iterator[str]:
             _run(*control, "-m", "immediate", "stop")
 
 
+def run(program: str, *words: str) -> None:
+    """Run a program that comes with the server, as whoever runs this."""
+    programs = _programs()
+    assert programs is not None
+    folder = (programs / "initdb").resolve().parent  # a link may stand for some of them alone
+    subprocess.run([folder / program, *words], check=True, stdout=subprocess.DEVNULL)
+
+
 def _programs() -> Path | None:
     found = [Path(p).parent for p in [shutil.which("initdb")] if p]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)

@@ -9,14 +9,17 @@ time::
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-__all__ = ["StoppedError", "check", "checking", "stopping"]
+__all__ = ["StoppedError", "check", "checking", "holding", "stopping"]
 
 _Item = TypeVar("_Item")
+
+_LOOK_SECONDS = 0.1
 
 _OVER: ContextVar[Callable[[], bool] | None] = ContextVar("over", default=None)
 
@@ -51,3 +54,19 @@ def checking(items: Iterable[_Item]) -> Iterator[_Item]:
     for item in items:
         check()
         yield item
+
+
+@contextmanager
+def holding(lock: threading.Lock) -> Iterator[None]:
+    """Within it, a lock is held; it is not waited for any longer once nobody waits for the work.
+
+    Raises:
+        StoppedError: nobody does.
+    """
+    while not lock.acquire(timeout=_LOOK_SECONDS):
+        check()
+    try:
+        check()
+        yield
+    finally:
+        lock.release()

@@ -7,13 +7,16 @@ import json
 import os
 import resource
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["half_open", "more_files", "send", "unfinished_bodies", "worked"]
+__all__ = [
+    "begun", "half_open", "more_files", "parts_of_a_letter", "send", "unfinished_bodies", "worked"
+]  # fmt: skip
 
 
 @contextmanager
@@ -33,6 +36,13 @@ def more_files(count: int) -> Iterator[bool]:
 def _connected(url: str) -> socket.socket:
     address = urlsplit(url)
     return socket.create_connection((address.hostname or "", address.port or 80), timeout=30)
+
+
+def begun(url: str, path: str, body: Any) -> http.client.HTTPConnection:
+    """A connection on which a whole request was sent, and no answer is waited for."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=120)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    return connection
 
 
 def half_open(url: str, count: int) -> list[socket.socket]:
@@ -56,6 +66,16 @@ def unfinished_bodies(url: str, count: int, sent: int = 1_000_000) -> list[socke
             one.sendall(start + part)
         opened.append(one)
     return opened
+
+
+def parts_of_a_letter(stop: threading.Event, url: str) -> None:
+    """Send bodies in parts of one letter, each on a new connection, until it is told to stop."""
+    start = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    start += b"Transfer-Encoding: chunked\r\n\r\n"
+    while not stop.is_set():
+        with suppress(OSError), _connected(url) as one:
+            one.sendall(start + b"1\r\n \r\n" * 100_000)
+            one.recv(1)
 
 
 def send(

@@ -689,6 +689,15 @@ def test_one_long_cell_of_parquet_has_the_same_budget(tmp_path: Path) -> None:
         assert pa.total_allocated_bytes() - before < 10**7
 
 
+def test_a_long_cell_in_a_later_part_of_parquet_has_the_same_budget(tmp_path: Path) -> None:
+    fact = {"s": ["a"], "r": ["b"], "o": ["c"], "t": [1]}
+    with parquet.ParquetWriter(tmp_path / "facts.parquet", pa.table(fact).schema) as file:
+        for name in ("c", "x" * 10**7):
+            file.write_table(pa.table(fact | {"o": [name]}))
+    with pytest.raises(DataError, match="its columns would take more than"):
+        read_facts(tmp_path / "facts.parquet", most_bytes=10**6)
+
+
 @pytest.mark.parametrize("letter", [",", '"'])
 def test_a_first_line_of_very_many_cells_is_not_guessed_about(tmp_path: Path, letter: str) -> None:
     path = tmp_path / "facts.csv"

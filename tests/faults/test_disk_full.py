@@ -9,13 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from metatkgr.data.folder import FactFolder
 from metatkgr.data.index_writer import links_on_disk
-from metatkgr.data.ingest import ingest
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.data.world import simulate
 from metatkgr.errors import DataError, MetaTKGRError
@@ -90,22 +87,6 @@ def test_a_training_on_a_full_disk_says_so_and_can_be_gone_on_with(tmp_path: Pat
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-def test_links_that_do_not_fit_where_temporary_files_go_are_told(tmp_path: Path) -> None:
-    facts = simulate(facts=2000, seed=1)
-    columns = (facts.subject, facts.relation, facts.object, facts.time)
-    rows = "".join(f"e{s},r{r},e{o},{t}\n" for s, r, o, t in zip(*columns, strict=True))
-    (tmp_path / "facts.csv").write_text("s,r,o,t\n" + rows)
-    ingest([tmp_path / "facts.csv"], tmp_path / "facts")
-    base = FactFolder(tmp_path / "facts").facts()
-    public = np.arange(len(base)) % 3 > 0
-    with no_file_beyond(10_000), pytest.raises(DataError, match="cannot be written to"):
-        links_on_disk(VisibleFacts.of(base, public))
-    with no_file_beyond(100_000_000):
-        stored = links_on_disk(VisibleFacts.of(base, public))
-    assert stored is not None
-    assert stored.facts == public.sum()
-
-
 def test_a_store_on_a_full_disk_refuses_and_keeps_what_it_had(tmp_path: Path) -> None:
     path = tmp_path / "facts.sqlite"
     with FactStore(path) as store:
@@ -131,3 +112,16 @@ def test_a_calibration_that_cannot_be_kept_does_not_stop_a_forecast(tmp_path: Pa
     assert not place.exists()
     Calibration().save(place)
     assert Calibration.load(place) == Calibration()
+
+
+def test_an_index_that_a_training_cannot_write_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    facts = simulate(facts=3000, seed=1)
+    visible = VisibleFacts.of(facts)
+    with no_file_beyond(1000), pytest.raises(DataError, match=r"cannot write an index of 6,000 .*"):
+        links_on_disk(visible)
+    assert os.listdir(tmp_path / "temporary") == []
+    assert links_on_disk(visible) is not None

@@ -547,6 +547,27 @@ def test_a_store_of_the_previous_version_opens_with_all_its_facts(where: str) ->
         assert [c.fact for c in store.now(told)] == [ONE, TWO, EARLY]
 
 
+def test_what_is_restored_from_a_backup_is_the_store_of_then(where: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy")
+    with FactStore(where) as store:
+        store.add([ONE, TWO])
+        store.retract([TWO])
+        if "postgres" in where:
+            restored = where.rpartition("/")[0] + "/restored"
+            postgres_server.run("pg_dump", "-Fc", "-f", copy, where)
+            postgres_server.run("psql", "-q", "-c", "CREATE DATABASE restored", where)
+            postgres_server.run("pg_restore", "-d", restored, copy)
+        else:
+            restored = copy
+            with closing(sqlite3.connect(where)) as file, closing(sqlite3.connect(copy)) as other:
+                file.backup(other)
+        store.add([EARLY])
+        was = list(store.since())[:3]
+    with FactStore(restored) as store:
+        assert list(store.since()) == was
+        assert store.add([ONE, TWO, EARLY]) == Observed(2, 1)
+
+
 def test_a_log_of_something_else_than_changes_is_told_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "facts.sqlite"
     for planted in ("received = 'soon'", "source = x'00ff'"):

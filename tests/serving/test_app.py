@@ -286,6 +286,16 @@ def test_a_body_of_10_megabytes_is_refused_unread(client: TestClient) -> None:
     assert client.post("/predict", data={"entity": "a"}).status_code == 415
 
 
+def test_a_body_of_very_many_lists_is_refused_unread(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To make a million of them took a second, in which nobody was answered."""
+    monkeypatch.setattr("json.loads", None)
+    body = b'{"facts": [' + b"[]," * 100_000 + b"[]]}"
+    answer = client.post("/facts", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, b"more than 100,000 lists" in answer.content) == (413, True)
+
+
 def test_other_paths_and_methods(client: TestClient) -> None:
     assert client.get("/nothing").json()["error"]["code"] == "not_found"
     answer = client.delete("/facts")

@@ -8,17 +8,19 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from local_service import app_of, listening, started
+from local_service import app_of, client_of, listening, started
 from metatkgr.data.facts import Facts
-from metatkgr.deadlines import StoppedError, check
+from metatkgr.deadlines import StoppedError, check, stopping
 from metatkgr.errors import DataError
 from metatkgr.forecasting.forecaster import Forecaster
+from metatkgr.recent import Recent
 from metatkgr.serving.app import create_app
 from metatkgr.serving.batches import Batches
 from metatkgr.serving.limits import Limits, ServiceSettings
@@ -345,3 +347,52 @@ def test_facts_are_observed_while_a_question_is_answered(world: Facts, tmp_path:
     asking.join()
     assert "Nova" not in str(answers[0])
     service.stop()
+
+
+def test_a_look_back_is_waited_for_by_nobody_who_asks_about_now_or_has_gone(
+    world: Facts, tmp_path: Path
+) -> None:
+    """It had the model while it was made; who had left waited for the turn, and had it made."""
+    service = started(world, tmp_path / "facts.sqlite")
+    forecaster = service.forecaster
+    inside, go_on, made = threading.Event(), threading.Event(), []
+
+    def make(when: Any) -> Forecaster:
+        made.append(when)
+        inside.set()
+        assert go_on.wait(60)
+        return forecaster
+
+    forecaster._past = service._told_by = Recent(make, 2)  # type: ignore[assignment]
+    asked = {"entity": world.entities[0]}
+    moment = {**asked, "known_at": "2030-01-01T00:00:00Z"}
+    date = {**asked, "as_of": world.calendar.label(world.steps - 2)}
+    with client_of(create_app(service, ServiceSettings())) as client:
+        for question in (date, moment):
+            inside.clear()
+            first = threading.Thread(target=partial(client.post, "/predict", json=question))
+            first.start()
+            assert inside.wait(60)
+            with stopping(lambda: True), pytest.raises(StoppedError):
+                service.look_back(PredictIn.model_validate_json(json.dumps(question)))
+            assert client.post("/predict", json=asked).status_code == 200
+            go_on.set()
+            first.join()
+            go_on.clear()
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("model", ["recurrency", "evidence"])
+def test_a_calibration_is_not_fitted_for_who_has_gone(world: Facts, model: str) -> None:
+    """A look back fits its own, which takes seconds."""
+    forecaster = Forecaster.of(world, model)
+    looks: list[bool] = []
+
+    def gone() -> bool:
+        looks.append(len(looks) >= 2)
+        return looks[-1]
+
+    with stopping(gone), pytest.raises(StoppedError):
+        forecaster.calibrate()
+    assert len(looks) == 3
+    assert forecaster.calibration.queries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +246,57 @@ def test_half_a_header_has_its_time(world: Facts, store: Path) -> None:
             with suppress(OSError):
                 kept.sock.sendall(b"x")
             time.sleep(0.05)
+
+
+def test_a_body_of_very_many_very_small_parts_is_refused(world: Facts, store: Path) -> None:
+    """The server's parser took a second for each megabyte of them, in which nobody was answered."""
+    settings = ServiceSettings(port=0)
+    body = json.dumps({"entity": world.entities[0]}).encode()
+    head = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    statuses = []
+    with listening(create_app(started(world, store), settings), settings) as url:
+        for padding in (100, 30_000):
+            parts = [b"1\r\n%c\r\n" % byte for byte in body + b" " * padding]
+            connection = connected(url)
+            connection.connect()
+            sent = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(parts)
+            with suppress(OSError):  # it may not be read to its end
+                connection.sock.sendall(sent + b"0\r\n\r\n")
+            statuses.append(connection.sock.makefile("rb").readline().split()[1])
+            connection.close()
+    assert statuses == [b"200", b"400"]
+
+
+@pytest.mark.parametrize(
+    ("head", "then"),
+    [
+        (b"GET /health/live HTTP/1.1\r\n", b"\0\r\n\r\n"),
+        (b"POST /no HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", b"zz\r\n"),
+        (b"POST /predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", b"zz\r\n"),
+        (b"GET /newcomers/forecasts HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", b"zz\r\n"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_is_no_http_prints_nothing_wherever_it_comes(
+    world: Facts, store: Path, caplog: pytest.LogCaptureFixture, head: bytes, then: bytes,
+    at_once: bool,
+) -> None:  # fmt: skip
+    """In the midst of a request, or behind one, it was a traceback of three kilobytes."""
+    settings = ServiceSettings(port=0)
+    with listening(create_app(started(world, store), settings), settings) as url:
+        one = connected(url)
+        one.connect()
+        one.sock.sendall(head + b"Host: 127.0.0.1\r\n\r\n" + (then if at_once else b""))
+        if not at_once and b"/predict" not in head:
+            assert one.sock.recv(1)
+        with suppress(ConnectionError):
+            one.sock.sendall(b"" if at_once else then)
+            while one.sock.recv(1 << 16):
+                pass
+        one.close()
+        assert answers(connected(url))
+    gc.collect()  # of a task that failed, asyncio tells when it is gone
+    assert [record.getMessage() for record in caplog.records if record.levelno >= ERROR] == []
 
 
 def test_answers_that_nobody_reads_take_a_bounded_room() -> None:

@@ -104,7 +104,7 @@ def links_on_disk(visible: VisibleFacts) -> StoredLinks | None:
         The index; None where its keys do not fit into 63 bits.
 
     Raises:
-        DataError: there is no room for the files.
+        DataError: it cannot be written there.
     """
     steps = (visible.time_range() or (0, 0))[1] + 2
     sizes = len(visible.entities), 2 * len(visible.relations), steps
@@ -125,8 +125,8 @@ def links_on_disk(visible: VisibleFacts) -> StoredLinks | None:
             return None if written is None else StoredLinks.open(folder, written)
     except OSError as error:
         raise DataError(
-            f"the links that a training may see cannot be written to {gettempdir()}: "
-            f"{error.strerror or error}; TMPDIR=FOLDER has them written elsewhere"
+            f"cannot write an index of {len(visible):,} links into {gettempdir()}: "
+            f"{error.strerror or error}; TMPDIR chooses another folder"
         ) from error
 
 

@@ -19,6 +19,7 @@ from metatkgr.data.answers import FILTERS, TrueAnswers, novel_answers, true_answ
 from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.tasks import Tasks
 from metatkgr.data.visibility import VisibleFacts
+from metatkgr.deadlines import check
 from metatkgr.errors import MetaTKGRError
 from metatkgr.evaluation.ranking import Summary, filtered_ranks, summarise
 from metatkgr.models.base import Model
@@ -195,9 +196,11 @@ def in_chunks(count: int, size: int, work: Callable[[int, int], object]) -> None
 
     Raises:
         MetaTKGRError: not even a single one fits.
+        StoppedError: nobody waits for it any more.
     """
     begin = 0
     while begin < count:
+        check()
         end = min(count, begin + size)
         try:
             work(begin, end)

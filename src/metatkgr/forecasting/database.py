@@ -81,7 +81,7 @@ class Database:
             )
         except ImportError as error:
             raise StoreError(
-                f"PostgreSQL needs psycopg ({error}): pip install 'metatkgr[serve]'"
+                f"PostgreSQL needs psycopg ({error}): pip install 'metatkgr[postgresql]'"
             ) from None
         if self.is_sqlite:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)

@@ -17,7 +17,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.periods import Shots
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import as_of
-from metatkgr.deadlines import check
+from metatkgr.deadlines import check, holding
 from metatkgr.errors import DataError, MetaTKGRError, SettingsError
 from metatkgr.forecasting.calibration import Calibration, Chances, KeptCalibration
 from metatkgr.forecasting.explain import Forecast, Forecasts, Reason, Verbaliser
@@ -92,6 +92,7 @@ class Forecaster(KnownFacts):
         self._learned = isinstance(model, TrainableModel) if learned is None else learned
         self._another = another or partial(_another, model)
         self._past = Recent(self._as_of, _DATES)
+        self._looking_back = threading.Lock()
 
     @classmethod
     def load(cls, source: str | Path | OpenModel, *, device: str = "auto") -> Forecaster:
@@ -165,6 +166,7 @@ class Forecaster(KnownFacts):
             self._reasoner.schema = schema
         with self._lock:
             self._engine.schema = schema
+        with self._looking_back:
             self._past = Recent(self._as_of, _DATES)
         return self
 
@@ -182,18 +184,22 @@ class Forecaster(KnownFacts):
             DataError: nothing had happened by then, or the model has learned from later facts.
         """
         step = checked_step(date, self._trained_on.calendar, self._trained_on.steps, "date")
-        with self._lock:
+        with holding(self._looking_back):  # who asks about now does not wait for it
             return self._past((step, self.snapshot().version))
 
     def anew(self, facts: Facts) -> Forecaster:
         """The same model and calibration, told nothing but some facts."""
         how: dict[str, Any] = {"another": self._another, "learned": self._learned}
         made = Forecaster(
-            self._another(), facts, shots=self.shots, calibration=self.calibration, **how
+            self._once_more(), facts, shots=self.shots, calibration=self.calibration, **how
         )
         made._engine.last_old_step = self._engine.last_old_step
         made._engine.schema = made._reasoner.schema = self._engine.schema
         return made
+
+    def _once_more(self) -> Model[Any]:
+        with self._lock:  # nobody shows it facts meanwhile
+            return self._another()
 
     def _as_of(self, when: tuple[int, int]) -> Forecaster:
         step, learned = when[0], self._engine.last_old_step
@@ -206,7 +212,7 @@ class Forecaster(KnownFacts):
         if self._learned:
             return self.anew(as_of(self.facts, step, names=False))
         how: dict[str, Any] = {"another": self._another, "learned": False}
-        made = Forecaster(self._another(), as_of(self.facts, step), shots=self.shots, **how)
+        made = Forecaster(self._once_more(), as_of(self.facts, step), shots=self.shots, **how)
         made._engine.schema = made._reasoner.schema = self._engine.schema
         return made
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from metatkgr.data.orders import DECAYS, inverse
 from metatkgr.data.visibility import VisibleFacts
+from metatkgr.deadlines import checking
 from metatkgr.forecasting.fitting import conditional_logit, expected_calibration_error, newton
 from metatkgr.graph.index import TemporalIndex
 
@@ -321,7 +322,7 @@ def fit_hazard(visible: VisibleFacts, *, until: int | None = None, seed: int = 0
         return Hazard()
     steps, parts = _EDGES[1:], []
     period = _period(facts.time[:many], end)
-    for number, share in enumerate(_EARLY, 1):
+    for number, share in enumerate(checking(_EARLY), 1):
         cut = int(facts.time[int(share * many)])
         later = _Lives.draw(index, visible, cut, end, seed + number)
         row, span = torch.nonzero(later.come[:, 1:] >= 0, as_tuple=True)

@@ -21,7 +21,6 @@ from metatkgr.data.facts import Facts, IntArray
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
-from metatkgr.deadlines import check
 from metatkgr.errors import DataError
 from metatkgr.evaluation.evaluator import in_chunks
 from metatkgr.forecasting.calibrating import fit_calibration
@@ -214,7 +213,6 @@ class Engine:
         parts: list[Chances] = []
 
         def look(begin: int, end: int) -> None:
-            check()
             some = queries[begin:end]
             scores: Any = self.model.score(some)
             if isinstance(scores, Tensor):

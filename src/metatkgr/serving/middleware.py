@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from metatkgr.deadlines import stopping
+from metatkgr.deadlines import StoppedError, stopping
 from metatkgr.errors import DataError
 from metatkgr.serving.auth import ASKING, Asking, Token, Tokens, may_change, needed_role
 from metatkgr.serving.errors import answer
@@ -28,6 +28,8 @@ __all__ = ["LimitsMiddleware"]
 _LOG = logging.getLogger(__name__)
 _SMALL_BODY = 1 << 16
 """Bytes that every body may have, however full the room for bodies is."""
+_MOST_NESTED = 100_000
+"""Lists and objects in one body: to make many is slow, and nobody is answered meanwhile."""
 _OPEN = frozenset({"/", "/docs", "/health", "/health/live", "/favicon.ico"})
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _POLICY = (
@@ -225,6 +227,14 @@ class LimitsMiddleware:
             return answer(403, "forbidden", message, f"{who.name} has {who.entry.role}")
         return None
 
+    @staticmethod
+    def _checked(body: bytes) -> bytes | Response:
+        """A body, if it can be read in a moment."""
+        if body.count(b"[") + body.count(b"{") <= _MOST_NESTED:
+            return body
+        message = f"the body has more than {_MOST_NESTED:,} lists and objects"
+        return answer(413, "too_large", message, "send several smaller requests")
+
     def _too_large(self) -> Response:
         most = f"{self._limits.body_bytes:,} bytes"
         # The rest of the body is not read, so the connection cannot be used again.
@@ -253,7 +263,7 @@ class LimitsMiddleware:
                     if not share.holds(size):
                         return _busy("other bodies are being read", {"Connection": "close"})
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        return self._checked(b"".join(parts))
         except TimeoutError:
             close = {"Connection": "close"}
             return answer(408, "too_slow", "the body took too long to arrive", "", close)
@@ -336,8 +346,16 @@ async def _unless_gone(receive: Receive, work: Awaitable[None]) -> None:
         if working.done():
             working.result()
     finally:
+        working.add_done_callback(_hear)
         working.cancel()
         gone.cancel()
+
+
+def _hear(ended: asyncio.Future[None]) -> None:
+    """Take note of how work ended that nobody waits for: asyncio would print that it stopped."""
+    error = None if ended.cancelled() else ended.exception()
+    if error is not None and not isinstance(error.__cause__ or error, StoppedError):
+        _LOG.error("unexpected error after the client had gone", exc_info=error)
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -33,6 +34,10 @@ _SENT_BYTES = 1 << 17
 limit of ours would see them."""
 _SPARE_FILES = 128
 """Open files that are not connections."""
+_SMALLEST_PART = 64
+"""Bytes of a body that comes in parts (chunks), on average: to take in each is as much work."""
+_SMALL_PARTS = 200
+"""That any body may have."""
 
 
 def listen(settings: ServiceSettings) -> socket.socket:
@@ -57,6 +62,23 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class _Parser(h11.Connection):
+    """Refuses a body of very many very small parts: its parsing would hold up everyone."""
+
+    _room = 0
+
+    def next_event(self) -> Any:
+        """What comes next."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._room = _SMALL_PARTS * _SMALLEST_PART
+        elif isinstance(event, h11.Data):
+            self._room += len(event.data) - _SMALLEST_PART
+            if self._room < 0:
+                raise h11.RemoteProtocolError("the parts of the body are too small")
+        return event
+
+
 class Connection(H11Protocol):
     """A connection that has a time for each of its parts, and is one of a limited number.
 
@@ -71,6 +93,7 @@ class Connection(H11Protocol):
 
     def __init__(self, limits: Limits, **how: Any) -> None:
         super().__init__(**how)
+        self.conn = _Parser(h11.SERVER)
         self._limits = limits
         self._deadline: float | None = None
         self._asked: object = None
@@ -115,6 +138,15 @@ class Connection(H11Protocol):
         if self.cycle is not None and self.cycle is not self._asked:
             self._asked = self.cycle
             self._deadline = self.loop.time() + self._limits.request_seconds
+
+    def send_400_response(self, msg: str) -> None:
+        """Something came that is no HTTP; in the midst of a request, too."""
+        if self.busy:  # what the app says of the request is not sent any more
+            self.cycle.disconnected = True
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.drop()
 
     def on_response_complete(self) -> None:
         """The answer is on its way; uvicorn closes the connection after a while of silence."""

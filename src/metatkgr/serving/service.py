@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from metatkgr.deadlines import check, checking
+from metatkgr.deadlines import check, checking, holding
 from metatkgr.errors import DataError, MetaTKGRError, UnknownNameError
 from metatkgr.forecasting.explain import FactView, Forecasts, Observed, Retracted
 from metatkgr.forecasting.forecaster import Forecaster
@@ -31,6 +32,8 @@ __all__ = ["Service"]
 
 _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 20_000
+_TAKEN_AT_ONCE = 5000
+"""Of what had been told at a moment."""
 _TRIM_SECONDS = 20.0
 _RESERVED = 200
 """Relations for which a graph keeps room, beyond those that are let in."""
@@ -109,15 +112,19 @@ class Service(Views):
         """The answer to a question about the past, which may take a while."""
         forecaster = self.forecaster
         if question.known_at is not None:
-            with self._looking_back:
+            with holding(self._looking_back):
                 forecaster = self._told_by(question.known_at)
         return forecaster.predict_many([_question(question)])[0]
 
     def _told_at(self, moment: dt.datetime) -> Forecaster:
         """A forecaster that has been told what the store held at a moment."""
         past = self.forecaster.anew(self._base)
-        for _ in _taken(past, {row.fact: row.retracted for row in self.store.log(moment)}):
-            pass
+        state = {row.fact: row.retracted for row in checking(self.store.log(moment))}
+        rest = iter(state.items())
+        while some := dict(islice(rest, _TAKEN_AT_ONCE)):
+            check()
+            for _ in _taken(past, some):
+                pass
         return past
 
     def add(
