@@ -343,13 +343,17 @@ class KeptCalibration:
         return cls(folder.folder / name, digest.hexdigest())
 
     def load(self) -> Calibration | None:
-        """What is kept; None where there is nothing, or what was fitted to something else.
+        """What is kept; None where there is nothing, or what was fitted to something else, or by an
+        earlier version.
 
         Raises:
             DataError: there is something else.
         """
-        kept = Calibration.load(self.path) if self.path.exists() else None
-        return kept if kept is not None and kept.made_for == self.made_for else None
+        content = read_json(self.path) if self.path.exists() else {"format": 0}
+        if isinstance(content, dict) and content.get("format") in range(_FORMAT):
+            return None
+        kept = Calibration.load(self.path)
+        return kept if kept.made_for == self.made_for else None
 
     def save(self, calibration: Calibration) -> None:
         """Keep it; where that is not possible, it will have to be fitted again."""
