@@ -393,8 +393,8 @@ def test_far_dates_spread_out() -> None:
                 continue  # as flat as what is usual there
             confident += 1
             first = [each[found[0][0].entity] for each in likely]
-            assert all(b < a + 0.01 for a, b in pairwise(first)), (name, first)
-            assert first[-1] < 0.8 * first[0]
+            assert first[-1] < 0.85 * first[0], (name, first)
+            assert facts is own or all(later < sooner for sooner, later in pairwise(first))
         assert confident > 3
 
 

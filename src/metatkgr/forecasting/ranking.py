@@ -139,7 +139,7 @@ class Asked:
         """Ask for the best candidates."""
         steps, comes = self._comes(snapshot, hazard)
         if self.relation is not None:
-            chance = zip(steps, comes[0].tolist(), strict=True)
+            chance = zip(steps, comes[self.relation].tolist(), strict=True)
             when = tuple((self.step + n - 1, p) for n, p in chance)
             return _best_candidates(snapshot, self, self.relation, when)
         if self.within is not None:
@@ -162,14 +162,12 @@ class Asked:
     def _comes(
         self, snapshot: Snapshot, hazard: Hazard
     ) -> tuple[list[int], npt.NDArray[np.float64]]:
-        """H times, longer and longer, up to the one that is asked for; and (1 or 2R, H), that a
-        fact of the directed relation, or of each, comes within them."""
+        """H times, longer and longer, up to the one that is asked for; and (2R, H), that a fact of
+        each directed relation comes within them."""
         index = snapshot.index
         relation = torch.arange(index.relations)
-        if self.relation is not None:
-            relation = relation[self.relation : self.relation + 1]
         if self.within is None:
-            return [], np.empty((len(relation), 0))
+            return [], np.empty((index.relations, 0))
         steps = [*takewhile(self.within.__gt__, (1 << n for n in count())), self.within]
         who, when = torch.full_like(relation, self.entity), torch.full_like(relation, self.step)
         return steps, hazard.within(index, (who, relation, when), steps).numpy()
