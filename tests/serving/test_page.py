@@ -355,6 +355,19 @@ def test_the_question_is_in_the_link(open_page: Open, world: Facts) -> None:
     assert other.inner_text("#forecast-title") == page.inner_text("#forecast-title")
 
 
+def test_an_unknown_name_leaves_nothing_of_the_question_before(
+    open_page: Open, world: Facts
+) -> None:
+    """Before, the facts and the dates of who was asked about last stood below the error."""
+    page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}&within=4"))
+    page.wait_for_selector("#forecasts button")
+    page.evaluate("location.hash = '#forecast?entity=No%20Such%20Name'")
+    page.wait_for_selector("#forecast-status:has-text('No forecast')")
+    assert "No Such Name" in page.inner_text("#forecast-title")
+    assert not page.is_visible("#timeline-card")
+    assert page.inner_text("#when") + page.inner_text("#calibration") == ""
+
+
 def test_names_lead_to_their_entities(open_page: Open, world: Facts) -> None:
     page = ready(open_page(f"/#forecast?entity={quote(world.entities[0])}"))
     page.wait_for_selector("#evidence-title a")

@@ -109,7 +109,7 @@ def predict(
 
     `metatkgr predict runs/events --entity "Acme Corp" --relation acquires --at 2026-11-20`
 
-    `metatkgr predict events.csv --entity "Acme Corp"` (its likeliest next facts, by the rule paths)
+    `metatkgr predict events.csv --entity "Acme Corp"` (its likeliest next facts)
 
     `metatkgr predict events.csv --entity "Acme Corp" --within 30d` (what comes in thirty days)
 

@@ -21,7 +21,7 @@ from metatkgr.forecasting.fitting import (
     conditional_logit,
     expected_calibration_error,
 )
-from metatkgr.forecasting.kinds import KINDS, NEW, Standing
+from metatkgr.forecasting.kinds import KINDS, NEW, REPEAT, TRAITS, WHOLE, Standing
 from metatkgr.forecasting.sampling import DrawnQueries
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
@@ -46,6 +46,7 @@ BANDS = (1, 2, 3, 4, 6, 11, 21, 51, 101)
 """First rank of each band whose error is measured; behind them comes someone new."""
 _NEIGHBOURS, _STEPS = 16, 4.0
 """Scores whose gaps tell what a distance of 1 is, and how many gaps that is."""
+_RANK_AHEAD, _AHEAD = TRAITS.index("rank, ahead"), WHOLE.index("ahead")
 _AT_ONCE = 64
 """Queries in one go."""
 
@@ -405,7 +406,10 @@ class _Sample:
             return GUESS[0][number]
         rows = standing.traits[query, column].double()
         offset = standing.count[query, column].log()
-        return tuple(conditional_logit(rows, offset, query, right, start).tolist())
+        found = conditional_logit(rows, offset, query, right, start)
+        # The further ahead, the less the order of now tells, never the more.
+        found[_RANK_AHEAD].clamp_(min=0.0)
+        return tuple(found.tolist())
 
     def _fit_whole(self, chosen: Tensor, weight: Tensor) -> tuple[tuple[float, ...], ...]:
         """How likely the kinds are."""
@@ -422,4 +426,7 @@ class _Sample:
         found = conditional_logit(
             rows.flatten(1), torch.zeros(len(query)).double(), query, right, start.flatten()
         )
-        return tuple(map(tuple, found.view_as(start).tolist()))
+        found = found.view_as(start)
+        # Nor is a repeat the likelier, the further ahead it lies.
+        found[REPEAT, _AHEAD].clamp_(max=found[:, _AHEAD].min())
+        return tuple(map(tuple, found.tolist()))

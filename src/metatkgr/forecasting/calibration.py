@@ -14,6 +14,9 @@ visible queries are likeliest, late ones counting most (``forecasting.calibratin
 the relation's own past is like, so they hold for relations that were never asked about; the model
 has a say by rank and distance. Nobody is left without a chance.
 
+The further ahead of all that is known a query lies, the more its answers are those that are usual
+in the slot: P is mixed with these, by how likely it is that the ways of now still hold.
+
 Where the order of the model foretells better than the order of these numbers, it is kept: the same
 numbers are given to the candidates in the model's order, but for those that are impossible by type.
 """
@@ -35,7 +38,18 @@ from metatkgr import __version__
 from metatkgr.errors import DataError
 from metatkgr.files import read_json, write_json
 from metatkgr.forecasting.hazard import Hazard
-from metatkgr.forecasting.kinds import KINDS, NEW, OTHER, TRAITS, WHOLE, PerQuery, Standing
+from metatkgr.forecasting.kinds import (
+    FILLER,
+    FITTING,
+    KINDS,
+    NEW,
+    OTHER,
+    REPEAT,
+    TRAITS,
+    WHOLE,
+    PerQuery,
+    Standing,
+)
 from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.training.opening import OpenModel
@@ -52,7 +66,7 @@ _TYPED = math.log(0.05)
 """Where fewer of a slot's latest facts had someone who never filled it, it has a type."""
 _ALIKE = 1e-9
 """A relative difference that is one of rounding."""
-_FORMAT = 6
+_FORMAT = 7
 _HEAVIEST = 1e3
 """Weights beyond this are none that was fitted."""
 
@@ -157,8 +171,11 @@ class Calibration:
         total = torch.zeros_like(highest).scatter_add_(1, kind, share)
         kinds = (standing.whole.double() * whole).sum(2).masked_fill(~there, -math.inf)
         of_kind = torch.softmax(kinds, 1) / total.masked_fill_(~there, 1.0)
-        chance = share * of_kind.gather(1, kind)
-        return torch.where(standing.count > 0, chance, 0.0)
+        chance = torch.where(standing.count > 0, share * of_kind.gather(1, kind), 0.0)
+        holds = standing.holds.unsqueeze(1)
+        if bool((holds == 1).all()):
+            return chance
+        return holds * chance + (1 - holds) * _usual(standing)
 
     @cached_property
     def _weights(self) -> tuple[Tensor, Tensor]:
@@ -238,6 +255,29 @@ class Calibration:
             ) from None
 
 
+def _usual(standing: Standing) -> Tensor:
+    """(Q, M + 5) of anybody, not of the query entity: as often as each has filled the slot.
+
+    Someone who never did, and someone new, have their shares in the slot's latest facts.
+    """
+    kind = standing.kind
+    often = standing.count * standing.traits[:, :, TRAITS.index("count")].double().exp()
+    shares = standing.whole[:, :, WHOLE.index("share")].double().exp()
+    usual, whole = torch.zeros_like(often), torch.zeros_like(often[:, :1])
+    groups = (
+        ((kind == REPEAT) | (kind == FILLER), often, shares[:, REPEAT] + shares[:, FILLER]),
+        ((kind == FITTING) | (kind == OTHER), standing.count, shares[:, OTHER]),
+        (kind == NEW, standing.count, shares[:, NEW]),
+    )
+    for inside, weight, share in groups:
+        part = torch.where(inside, weight, 0.0)
+        total = part.sum(1, keepdim=True)
+        mass = torch.where(total > 0, share.unsqueeze(1), 0.0)
+        usual += part / total.clamp(min=_LEAST) * mass
+        whole += mass
+    return usual / whole
+
+
 def _in_order(chance: Tensor, value: Tensor, standing: Standing) -> Tensor:
     """(Q, M) the same numbers, larger ones for those that score higher.
 
@@ -303,13 +343,17 @@ class KeptCalibration:
         return cls(folder.folder / name, digest.hexdigest())
 
     def load(self) -> Calibration | None:
-        """What is kept; None where there is nothing, or what was fitted to something else.
+        """What is kept; None where there is nothing, or what was fitted to something else, or by an
+        earlier version.
 
         Raises:
             DataError: there is something else.
         """
-        kept = Calibration.load(self.path) if self.path.exists() else None
-        return kept if kept is not None and kept.made_for == self.made_for else None
+        content = read_json(self.path) if self.path.exists() else {"format": 0}
+        if isinstance(content, dict) and content.get("format") in range(_FORMAT):
+            return None
+        kept = Calibration.load(self.path)
+        return kept if kept.made_for == self.made_for else None
 
     def save(self, calibration: Calibration) -> None:
         """Keep it; where that is not possible, it will have to be fitted again."""

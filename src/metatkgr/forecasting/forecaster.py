@@ -394,7 +394,7 @@ class Forecaster(KnownFacts):
             some = candidates[begin : begin + _REASONED_AT_ONCE]
             columns = [(who, c.relation, c.step, c.entity) for who, c in some]
             entity, relation, time, answer = np.ascontiguousarray(np.array(columns, np.int64).T)
-            queries = Queries(entity, relation, time)
+            queries = Queries(entity, relation, np.minimum(time, snapshot.last_step + 1))
             with self._reasoning:
                 self._reasoner.show(snapshot, entity.tolist())
                 found += self._reasoner.reasons(queries, torch.from_numpy(answer))

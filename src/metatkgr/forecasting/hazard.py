@@ -6,12 +6,12 @@ with
 .. math:: 1 - \exp(-n \exp(w \cdot x_s))
 
 where x tells how old the entity is, how often and when last it was in such a fact and in any, how
-often those in such facts are in one again, and what time of the week (or of another period that
-shows in the numbers of facts) the span is. Time is cut into spans of 1, 1, 2, 4, 8, … steps, in
-each of which the rate is the same. The weights w are fitted to what became of entities, young ones
-and old ones, that are drawn from the visible facts; no name is learned, so they hold for newcomers.
-What such fits to earlier facts say of later ones is then corrected, as a curve in log-odds and
-log-time.
+often those in such facts are in one again, how common they are among those who do what it does, and
+what time of the week (or of another period that shows in the numbers of facts) the span is. Time is
+cut into spans of 1, 1, 2, 4, 8, … steps, in each of which the rate is the same. The weights w are
+fitted to what became of entities, young ones and old ones, that are drawn from the visible facts;
+no name is learned, so they hold for newcomers. What such fits to earlier facts say of later ones is
+then corrected, as a curve in log-odds and log-time.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from metatkgr.data.orders import DECAYS, inverse
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.deadlines import checking
 from metatkgr.forecasting.fitting import conditional_logit, expected_calibration_error, newton
+from metatkgr.forecasting.kinds import roles_of, share_with_role
 from metatkgr.graph.index import TemporalIndex
 
 __all__ = [
@@ -58,14 +59,19 @@ FEATURES = (
     "never, cohort rate",
     "again",
     "season",
+    "alike",
+    "never, age",
 )
-PRIOR = (0.23, -0.11, 0.4, -3.84, 0.33, -0.04, -0.43, 0.06, 0.17, 0.06, -0.63, -0.52, 0.53, 0.0)
+PRIOR = (
+    *(0.25, 0.02, 0.49, -0.43, 0.35, 0.0, -0.51, 0.09),
+    *(0.12, 0.08, -0.74, -0.14, 0.54, 0.0, 0.9, -0.31),
+)
 """w as learned over a dozen graphs (``python -m studies.probabilities --prior``): what a fit begins
 with and is held to, and where nothing can be fitted, all there is."""
 _EDGES = torch.tensor([0, *(1 << n for n in range(11))])
 """Where the spans begin; the last is 1,024 steps away."""
-_DRAWN = 4000
-"""Entities and relations that a fit looks at."""
+_DRAWN, _JUDGED = 8000, 16_000
+"""Entities and relations that a fit looks at; and a report, so that its errors are no draw's."""
 _FACTS = 1 << 16
 """Latest facts from which they are drawn."""
 _WINDOW = 0.1
@@ -77,7 +83,11 @@ _PERIODS, _SHRUNK = 4, 4.0
 _LONGEST, _OFTEN, _ALIKE, _SHARP = 64, 8, 0.5, 0.3
 """A period has at most so many steps and has passed so often; and how much more alike numbers of
 facts are after it than a little before or later."""
-_RIDGE, _SETTLED = 1.0, 1e-9
+_SLOTS, _MOMENTS, _CELLS = 512, 16, 1 << 22
+"""Who is alike is asked of so many slots; of more, as of so few moments; and numbers in one go."""
+_UNLIKELY = 0.01
+"""What is left to a relation that nobody alike has been in."""
+_RIDGE, _SETTLED = 100.0, 1e-9
 _LEAST, _STEEPEST, _FEWEST = 1e-6, 40.0, 20
 _EARLY = (0.6, 0.7, 0.8, 0.9)
 """Shares of the facts: fits to these are corrected by what came after. Several, as a time of its
@@ -126,6 +136,32 @@ def _period(time: npt.NDArray[Any], end: int) -> int:
     return int(found[0]) + 1 if len(found) else 0
 
 
+def _alike(index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor) -> Tensor:
+    """(N,) how common a relation is among those who do what an entity does.
+
+    The mean over its roles of the share of others in that role who have the relation as one, too: a
+    club plays for nobody. 1 where it does nothing.
+    """
+    row, role = roles_of(index, entity, time)
+    if not len(row):
+        return torch.ones(len(entity), dtype=torch.float64)
+    own = torch.bincount(row, minlength=len(entity)).double()
+    room = int(time.max()) + 1
+    slot, moment = inverse(role, index.relations) * room, time[row]
+    if len(torch.unique(slot + moment)) > _SLOTS:
+        span = -(-room // _MOMENTS)
+        moment = moment // span * span
+    slot, member = torch.unique(slot + moment, return_inverse=True)
+    common = torch.zeros(len(entity), dtype=torch.float64)
+    for part in torch.split(torch.arange(len(slot)), max(_CELLS // index.relations, 1)):
+        columns = slot[part] // room, slot[part] % room
+        share = index.slots.remembered("having", *columns, partial(share_with_role, index))[1]
+        inside = (member >= part[0]) & (member <= part[-1])
+        found = share[member[inside] - part[0], relation[row[inside]]].double()
+        common.index_add_(0, row[inside], found)
+    return torch.where(own > 0, common / own.clamp(min=1) + _UNLIKELY, 1.0)
+
+
 def _features(
     index: TemporalIndex, entity: Tensor, relation: Tensor, time: Tensor, period: int = 0
 ) -> Tensor:
@@ -138,6 +174,8 @@ def _features(
         time: (N,) the first step that is asked about; only facts before it count.
         period: steps after which facts are as frequent again; 0: there is none.
     """
+    far = (time - index.steps).clamp(min=0)
+    time = time - far
     slots, mirror = index.slots, inverse(relation, index.relations)
     usage = slots.usage(entity, mirror, time, DECAYS[-1:])
     many = usage.count.double()
@@ -154,6 +192,9 @@ def _features(
     again = ((facts - holders + 0.5) / (facts + 1)).clamp(min=_LEAST).log()
     cohort = ((lately.double() + 0.5) / (holders.clamp(min=1) * window)).log()
     never = (many == 0).double()
+    alike = torch.zeros_like(never)
+    some = torch.nonzero(many == 0)[:, 0]
+    alike[some] = _alike(index, entity[some], relation[some], time[some]).log()
     own = torch.where(many > 0, (many / (age + 1)).clamp(min=_LEAST).log(), 0.0)
     total = index.facts_before(entity, time).double()
     ahead = _EDGES[:-1].double().expand(len(entity), -1)
@@ -179,7 +220,12 @@ def _features(
         due.clamp(min=0),
         same(never * cohort),
         same((1 - never) * again),
-        _season(index, relation, time, period) if period else torch.zeros_like(ahead),
+        # Of what lies ahead of all facts: at the same time of the last period that is known.
+        _season(index, relation, time - (-far) % period, period)
+        if period
+        else torch.zeros_like(ahead),
+        same(alike),
+        later(age) * same(never),
     ]
     return torch.stack(columns, 2)
 
@@ -202,7 +248,8 @@ class Hazard:
 
         Args:
             index: what is visible.
-            queries: entity, directed relation and first step, (N,) each.
+            queries: entity, directed relation and first step, (N,) each. Of a step after all that
+                is known, entities are as they are now; only the season is that of the step.
             steps: H of them, from 1 on.
         """
         every = sorted({*_EDGES[1:].tolist(), *steps})
@@ -243,7 +290,13 @@ class _Lives:
 
     @classmethod
     def draw(
-        cls, index: TemporalIndex, visible: VisibleFacts, since: int, until: int, seed: int
+        cls,
+        index: TemporalIndex,
+        visible: VisibleFacts,
+        since: int,
+        until: int,
+        seed: int,
+        most: int = _DRAWN,
     ) -> _Lives:
         """Entities and relations, asked about at steps from ``since`` to ``until``."""
         facts, half = visible.base, len(visible.relations)
@@ -253,8 +306,8 @@ class _Lives:
         if high <= low:
             none = torch.zeros(0, dtype=torch.int64)
             return cls(none, none, none, none.view(0, 1).expand(0, len(_EDGES)))
-        rows = generator.integers(low, high, _DRAWN)
-        back = generator.random(_DRAWN) < 0.5
+        rows = generator.integers(low, high, most)
+        back = generator.random(most) < 0.5
         subject, object_ = (
             np.asarray(c[rows]).astype(np.int64) for c in (facts.subject, facts.object)
         )
@@ -262,22 +315,22 @@ class _Lives:
         entity = np.where(back, object_, subject)
         relation = relation + half * back
         # Half of them are asked about soon after they came; who has many facts is no likelier here.
-        young = np.arange(_DRAWN) % 2 == 0
+        young = np.arange(most) % 2 == 0
         unique = np.unique(entity)
         entity[young] = unique[generator.integers(0, len(unique), int(young.sum()))]
         who = torch.from_numpy(entity)
         first = index.first_step_of(who).numpy()
         moment = np.asarray(facts.time[rows]).astype(np.int64) + 1
-        soon = first + 1 + generator.geometric(0.3, _DRAWN) - 1
+        soon = first + 1 + generator.geometric(0.3, most) - 1
         moment = np.where(young, np.maximum(soon, since), moment)
-        wait = generator.random(_DRAWN) < 0.5
-        ahead = generator.random(_DRAWN) * np.maximum(until - moment, 0)
+        wait = generator.random(most) < 0.5
+        ahead = generator.random(most) * np.maximum(until - moment, 0)
         moment = moment + wait * ahead.astype(np.int64)
         # A relation of its own, as it was known then; now and then any.
         known = index.last_facts(who, torch.from_numpy(moment), 8)
-        own = torch.full((_DRAWN,), -1)
+        own = torch.full((most,), -1)
         own[known.row] = known.relation
-        other = generator.random(_DRAWN) < _OTHER
+        other = generator.random(most) < _OTHER
         relation = np.where(other | (own.numpy() < 0), relation, own.numpy())
         keep = (moment >= max(since, 1)) & (moment < until) & (first < moment)
         who, what, when = (torch.from_numpy(c[keep]) for c in (entity, relation, moment))
@@ -411,7 +464,7 @@ def within_report(visible: VisibleFacts) -> dict[str, Any]:
     cut = int(facts.time[int(_FITTED * len(facts))])
     hazard = fit_hazard(visible, until=cut)
     past = _Lives.draw(index, visible, 0, cut, seed=0)
-    lives = _Lives.draw(index, visible, cut, end, seed=1)
+    lives = _Lives.draw(index, visible, cut, end, seed=1, most=_JUDGED)
     steps = torch.tensor(AHEAD)
     ours = hazard.within(index, lives.columns, AHEAD)
     constant, last = _constant(index, past, lives, steps), _last_gap(index, lives, steps)

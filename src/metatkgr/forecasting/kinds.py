@@ -30,7 +30,17 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pairs import PairSteps
 
-__all__ = ["KINDS", "NEW", "OTHER", "TRAITS", "WHOLE", "PerQuery", "Standing"]
+__all__ = [
+    "KINDS",
+    "NEW",
+    "OTHER",
+    "TRAITS",
+    "WHOLE",
+    "PerQuery",
+    "Standing",
+    "roles_of",
+    "share_with_role",
+]
 
 KINDS = ("repeat", "filler", "fitting", "other", "new")
 REPEAT, FILLER, FITTING, OTHER, NEW = range(len(KINDS))
@@ -69,6 +79,8 @@ _ROLES = 8
 """Latest facts of an entity that tell where it stands."""
 _NEAR = 64
 """First candidates whose roles are looked at."""
+_FARTHEST = 0.25
+"""Of the time that a graph has lasted: what ``ahead`` is at most."""
 _FITS = 0.1
 """Share of a slot's fillers with whom a fitting candidate has a role in common, at least."""
 _LEAST = 0.5
@@ -107,6 +119,10 @@ class Standing(PerQuery):
     """(Q, M + 5, F) float32, see ``TRAITS``."""
     whole: Tensor
     """(Q, 5, C) float32, see ``WHOLE``."""
+    holds: Tensor
+    """(Q,) float64: how likely it is that the ways of now still hold at the time that is asked
+    about. What has lasted for T steps lasts another h with T / (T + h), when nothing else is known
+    (the rule of Gott, and of Laplace)."""
 
     @classmethod
     def of(
@@ -126,14 +142,15 @@ class Standing(PerQuery):
             value: (Q, M) scores of the first candidates, best first.
             entity: (Q, M) who they are.
             scale: of the scores: what counts as a distance of 1.
-            lead: (Q,) steps between what is known and what is asked about; None: those that lie
-                between the last fact and the queries.
+            lead: (Q,) by how many steps what is asked about lies ahead of the queries, which are
+                of a time when all before it is known; None: 0.
         """
         index, size = history.index, len(queries)
         _, relation, time = history.columns(queries)
-        if lead is None:
-            lead = (torch.from_numpy(queries.time) - (index.steps - 1)).clamp(min=0)
-        ahead = lead.double().log1p()
+        lasted = time.clamp(min=1).double()
+        far = torch.zeros_like(lasted) if lead is None else lead.double()
+        # No query that weights are fitted to lies further ahead than its entity is old.
+        ahead = torch.minimum(far, lasted * _FARTHEST).log1p()
         now = time.unsqueeze(1).expand_as(entity)
         slot = relation.unsqueeze(1).expand_as(entity)
         usage = index.slots.usage(entity.flatten(), slot.flatten(), now.flatten(), DECAYS[-1:])
@@ -195,6 +212,7 @@ class Standing(PerQuery):
             torch.cat([single, behind], 1),
             torch.cat([traits, rest], 1),
             about,
+            lasted / (lasted + far),
         )
 
     def only(self, allowed: Tensor) -> Standing:
@@ -359,8 +377,8 @@ class _LatestFacts:
         if not len(query):
             return found
         index, slot = self._index, (self._relation, self._time)
-        having = index.slots.remembered("having", *slot, partial(_having, index))[1]
-        who, role = _roles(index, entity[query, place], time[query])
+        having = index.slots.remembered("having", *slot, partial(share_with_role, index))[1]
+        who, role = roles_of(index, entity[query, place], time[query])
         share = having[member[query[who]], role].double()
         best = torch.zeros(len(query), dtype=torch.float64).scatter_reduce(0, who, share, "amax")
         found[query, place] = best
@@ -383,19 +401,19 @@ def _shares(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tenso
     return torch.arange(len(relation)), shares.log()
 
 
-def _having(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+def share_with_role(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of S distinct slots, and (S, 2R) the share of their fillers that have each role."""
     row, _, filler, _ = index.slots.recent_facts(relation, time, _LATEST)
     cell = torch.unique(row * index.entities + filler)
     row, filler = cell // index.entities, cell % index.entities
-    who, role = _roles(index, filler, time[row])
+    who, role = roles_of(index, filler, time[row])
     having = torch.zeros(len(relation), index.relations)
     having.index_put_((row[who], role), torch.ones(len(who)), accumulate=True)
     many = torch.bincount(row, minlength=len(relation)).clamp(min=1)
     return torch.arange(len(relation)), having / many.unsqueeze(1)
 
 
-def _roles(index: TemporalIndex, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+def roles_of(index: TemporalIndex, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct (row, directed relation) pairs of the latest facts of entities."""
     facts = index.last_facts(entity, time, _ROLES)
     cell = torch.unique(facts.row * index.relations + facts.relation)

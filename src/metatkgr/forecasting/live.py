@@ -14,10 +14,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from metatkgr.data.facts import Facts, IntArray
+from metatkgr.data.orders import inverse
 from metatkgr.data.periods import Period, Periods
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
@@ -108,6 +110,15 @@ class Snapshot:
         relation = torch.arange(len(self.visible.relations))
         counts = self.index.slots.facts_before(relation, torch.full_like(relation, before))
         return np.asarray(counts.numpy())
+
+    def again(self, before: int) -> npt.NDArray[np.float64]:
+        """(2R,) of the facts of each directed relation, the share that was nobody's first such."""
+        slots, relation = self.index.slots, torch.arange(self.index.relations)
+        step = torch.full_like(relation, before)
+        near = inverse(relation, self.index.relations)
+        facts = slots.facts_before(relation, step).double()
+        holders = slots.above(near, step, torch.zeros_like(step))
+        return np.asarray(((facts - holders + 0.5) / (facts + 1)).numpy())
 
     def seen(self, entities: Sequence[int]) -> list[tuple[int, int, int]]:
         """How many facts each of some entities has, and the steps of its first and last."""
@@ -209,11 +220,16 @@ class Engine:
         self.model.prepare(snapshot.visible).adapt(supports)
 
     def score(self, snapshot: Snapshot, queries: Queries, calibration: Calibration) -> Chances:
-        """The first candidates of each query with their probabilities."""
+        """The first candidates of each query with their probabilities.
+
+        What lies ahead of all facts is asked as of now, as it was when the calibration was fitted.
+        """
         parts: list[Chances] = []
+        now = np.minimum(queries.time, snapshot.last_step + 1)
+        leads, queries = torch.from_numpy(queries.time - now), replace(queries, time=now)
 
         def look(begin: int, end: int) -> None:
-            some = queries[begin:end]
+            some, lead = queries[begin:end], leads[begin:end]
             scores: Any = self.model.score(some)
             if isinstance(scores, Tensor):
                 missing = len(snapshot.entities) - scores.shape[1]
@@ -222,7 +238,7 @@ class Engine:
                     scores = torch.cat([scores, lowest.expand(-1, missing)], 1)
             scored = Scored.of(scores)
             standing = Standing.of(
-                self._history, some, scored.value, scored.entity, calibration.scale
+                self._history, some, scored.value, scored.entity, calibration.scale, lead
             )
             if self.schema is not None:
                 relation = torch.from_numpy(some.relation)

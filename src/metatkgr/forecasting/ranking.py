@@ -5,14 +5,15 @@ time (``forecasting.hazard``) and is with this candidate. Else it is given that 
 and where a query has no relation, each has a probability of its own: what an entity does next,
 before asking with whom.
 
-.. math:: P(r \mid e, t) = \frac{\sum_{i: r_i = r} 2^{-(t - t_i)/h} + a\, P(r)}
-                               {\sum_i 2^{-(t - t_i)/h} + a}
+.. math:: P(r \mid e, t) \propto q_r \Big(\sum_{i: r_i = r} 2^{-(t - t_i)/h} + a\, P(r)\Big)
 
 over the visible facts i of e: what it did lately counts most (half as much after h steps), and the
 share P(r) of each relation among all facts before t stands in for what is not known yet, weighed by
-how many of those who do what e does were in such facts too: a club does not play for anybody. Each
-relation counts once for either side. a = 1; h is a twentieth of the time the graph has lasted by t.
-An entity's own first facts, visible at any time, count as if they had just happened.
+how many of those who do what e does were in such facts too: a club does not play for anybody. Of
+what e has been in, q is the share of such facts that were not somebody's first: nobody is born
+twice; else 1. Each relation counts once for either side. a = 2; h is a twentieth of the time the
+graph has lasted by t. An entity's own first facts, visible at any time, count as if they had just
+happened.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _RELATIONS = 8
 """So many relations are scored at first; then twice as many, and so on."""
 _MOST_RELATIONS = 64
 """At a time."""
-_PRIOR = 1.0
+_PRIOR = 2.0
 """a of the formula above."""
 _LIFE = 20
 """Half-lives h in the time the graph has lasted."""
@@ -262,7 +263,10 @@ def next_relations(
     age = np.maximum(step - np.concatenate([time, own.time[later]]), 0)
     half = max(step / _LIFE, 1.0)
     known = np.bincount(relation, weights=0.5 ** (age / half), minlength=len(share))
-    return np.asarray((known + _PRIOR * share) / (known.sum() + _PRIOR))
+    found = known + _PRIOR * share
+    done = np.bincount(relation, minlength=len(share)) > 0
+    found[done] *= snapshot.again(step)[done]
+    return np.asarray(found / found.sum())
 
 
 def _alike(snapshot: Snapshot, entity: int, step: int, shots: int) -> npt.NDArray[np.float64]:

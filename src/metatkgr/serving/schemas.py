@@ -198,7 +198,10 @@ class PredictIn(_In):
         None, description="Answer as if nothing had happened after this date."
     )
     known_at: Annotated[AwareDatetime, AfterValidator(_in_utc)] | None = Field(
-        None, strict=False, description="Answer by what this service had been told at this moment."
+        None,
+        strict=False,
+        description="Answer by what this service had been told at this moment, which has its zone: "
+        "2026-05-03T00:00:00Z.",
     )
     what_if: list[FactIn] = Field(
         [], max_length=100, description="Facts that are supposed for this answer, and never kept."

@@ -81,7 +81,8 @@ async function openEntity(name) {
 }
 
 async function showTimeline() {
-  if (supposed()) return show($("timeline-card"), false);
+  show($("timeline-card"), false);
+  if (supposed()) return;
   const { total, facts, ids } = await get("/facts", { entity: state.entity, limit: 1000 });
   const list = $("timeline");
   const latest = facts.map((fact, i) => [fact, ids[i]]).reverse();
@@ -179,7 +180,8 @@ async function forecast() {
     }
   } catch (error) {
     if (mine !== state.turn) return;
-    $("forecasts").replaceChildren();
+    write($("forecast-title"), `What next for ${state.label}?`);
+    for (const id of ["forecasts", "when", "calibration"]) $(id).replaceChildren();
     $("forecast-status").textContent = "No forecast.";
     throw error;
   } finally {
