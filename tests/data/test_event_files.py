@@ -333,6 +333,19 @@ def test_quads_have_the_time_of_their_graph(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("suffix", [".nt", ".nq", ".ttl"])
+def test_rdf_star_says_start_and_end_of_a_statement_apart(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("pyoxigraph", reason="pyoxigraph is not installed")
+    triple = "<http://x/Ann> <http://x/leads> <http://x/Bob>"
+    said = [("start", 1), ("end", 2), ("start", 5), ("start", 8), ("end", 6), ("end", 8)]
+    lines = [f'<< {triple} >> <http://x/{what}> "2018-01-0{day}"{DATE} .' for what, day in said]
+    path = tmp_path / f"e{suffix}"
+    path.write_text("\n".join([f"{triple} .", *lines]) + "\n")
+    facts, report = read_and_ingested(path)
+    assert [row[3][-1] for row in described(facts)] == ["1", "2", "5", "6", "8"]
+    assert (report.rows_in_file, report.total) == (3, 0)
+
+
 def test_statements_about_statements_give_them_times(tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph", reason="pyoxigraph is not installed")
     path = tmp_path / "e.ttl"
