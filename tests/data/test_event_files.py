@@ -558,6 +558,10 @@ def test_words_that_are_clear_only_in_company_do_not_move_other_columns(tmp_path
         ("perp,deed,victim,place,at\n" + "a,r,b,c,1514764800\n" * 3, "perp,deed,victim,at"),
         ("id,subject,relation,object,n\n1,a,r,b,5\n", "subject,relation,object,id"),
         ("happened,perp,deed,victim\n2018-01-01,a,r,b\n", "perp,deed,victim,happened"),
+        (
+            "item,property,value,start,end\n" + "a,r,b,2018-01-01,2018-01-01\n" * 3,
+            "item,property,value,start,end",
+        ),
     ],
 )
 def test_columns_that_are_not_understood_are_one_sentence_with_the_option(
