@@ -8,14 +8,18 @@ import io
 import json
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import Run
+from metatkgr.cli import app
 from metatkgr.data.calendar import NUMBER_FORMS, Calendar, minutes_of_numbers
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import FactFolder
@@ -596,6 +600,20 @@ def test_commands_tell_how_numbers_were_read(run: Run, tmp_path: Path) -> None:
     told = run("data", "stats", str(path), "--json", "-")
     assert "read as yyyymmdd" in told.err
     json.loads(told.out)
+
+
+def test_whatever_reads_data_takes_the_option_that_is_hinted_at() -> None:
+    def commands(group: Any) -> Iterator[Any]:
+        for one in group.commands.values():
+            yield from commands(one) if hasattr(one, "commands") else [one]
+
+    taking = {
+        command.name: {parameter.name for parameter in command.params}
+        for command in commands(typer.main.get_command(app))
+    }
+    reading = {name for name, words in taking.items() if words & {"data", "files"}}
+    assert {"compare", "pretrain", "evaluate", "ingest"} <= reading
+    assert all("columns" in taking[name] for name in reading)
 
 
 def test_predict_reads_further_facts_with_the_same_options(run: Run, tmp_path: Path) -> None:
