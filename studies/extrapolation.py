@@ -66,6 +66,7 @@ ROWS = (*RULES, *BASELINES, PRETRAINED, TRAINED, CHOSEN)
 TRIED: tuple[Mapping[str, Any], ...] = (
     {},
     {"shrinkage": 0.003},
+    {"repeats_first": True},
     {"start": "pretrained"},
     {"train_queries": 20_000, "epochs": 8},
     {"prior": 0.0},

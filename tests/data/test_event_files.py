@@ -8,14 +8,18 @@ import io
 import json
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import Run
+from metatkgr.cli import app
 from metatkgr.data.calendar import NUMBER_FORMS, Calendar, minutes_of_numbers
 from metatkgr.data.facts import Facts
 from metatkgr.data.folder import FactFolder
@@ -333,6 +337,19 @@ def test_quads_have_the_time_of_their_graph(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("suffix", [".nt", ".nq", ".ttl"])
+def test_rdf_star_says_start_and_end_of_a_statement_apart(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("pyoxigraph", reason="pyoxigraph is not installed")
+    triple = "<http://x/Ann> <http://x/leads> <http://x/Bob>"
+    said = [("start", 1), ("end", 2), ("start", 5), ("start", 8), ("end", 6), ("end", 8)]
+    lines = [f'<< {triple} >> <http://x/{what}> "2018-01-0{day}"{DATE} .' for what, day in said]
+    path = tmp_path / f"e{suffix}"
+    path.write_text("\n".join([f"{triple} .", *lines]) + "\n")
+    facts, report = read_and_ingested(path)
+    assert [row[3][-1] for row in described(facts)] == ["1", "2", "5", "6", "8"]
+    assert (report.rows_in_file, report.total) == (3, 0)
+
+
 def test_statements_about_statements_give_them_times(tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph", reason="pyoxigraph is not installed")
     path = tmp_path / "e.ttl"
@@ -545,6 +562,10 @@ def test_words_that_are_clear_only_in_company_do_not_move_other_columns(tmp_path
         ("perp,deed,victim,place,at\n" + "a,r,b,c,1514764800\n" * 3, "perp,deed,victim,at"),
         ("id,subject,relation,object,n\n1,a,r,b,5\n", "subject,relation,object,id"),
         ("happened,perp,deed,victim\n2018-01-01,a,r,b\n", "perp,deed,victim,happened"),
+        (
+            "item,property,value,start,end\n" + "a,r,b,2018-01-01,2018-01-01\n" * 3,
+            "item,property,value,start,end",
+        ),
     ],
 )
 def test_columns_that_are_not_understood_are_one_sentence_with_the_option(
@@ -579,6 +600,20 @@ def test_commands_tell_how_numbers_were_read(run: Run, tmp_path: Path) -> None:
     told = run("data", "stats", str(path), "--json", "-")
     assert "read as yyyymmdd" in told.err
     json.loads(told.out)
+
+
+def test_whatever_reads_data_takes_the_option_that_is_hinted_at() -> None:
+    def commands(group: Any) -> Iterator[Any]:
+        for one in group.commands.values():
+            yield from commands(one) if hasattr(one, "commands") else [one]
+
+    taking = {
+        command.name: {parameter.name for parameter in command.params}
+        for command in commands(typer.main.get_command(app))
+    }
+    reading = {name for name, words in taking.items() if words & {"data", "files"}}
+    assert {"compare", "pretrain", "evaluate", "ingest"} <= reading
+    assert all("columns" in taking[name] for name in reading)
 
 
 def test_predict_reads_further_facts_with_the_same_options(run: Run, tmp_path: Path) -> None:

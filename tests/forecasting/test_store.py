@@ -568,6 +568,16 @@ def test_what_is_restored_from_a_backup_is_the_store_of_then(where: str, tmp_pat
         assert store.add([ONE, TWO, EARLY]) == Observed(2, 1)
 
 
+def test_a_store_that_another_version_of_sqlalchemy_wrote_opens(tmp_path: Path) -> None:
+    plain, other = "DEFAULT CURRENT_TIMESTAMP", "DEFAULT (CURRENT_TIMESTAMP)"
+    for written in (plain, other):  # as 2.1 and 2.0 write it
+        path = tmp_path / f"{len(written)}.sqlite"
+        with closing(sqlite3.connect(path)) as file, file:
+            file.executescript(PREVIOUS["sqlite"].replace(plain, written))
+        with FactStore(path) as store:
+            assert [change.fact for change in store.since()] == [ONE, TWO, EARLY]
+
+
 def test_a_log_of_something_else_than_changes_is_told_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "facts.sqlite"
     for planted in ("received = 'soon'", "source = x'00ff'"):

@@ -250,6 +250,7 @@ def _ranker(cluster: str | None, workers: int, device: str) -> Any:
     return partial(evaluate_on, cluster, workers=workers, device=device)
 
 
+@grouped
 def compare(
     sources: Annotated[
         list[str],
@@ -274,8 +275,9 @@ def compare(
         ),
     ] = "static",
     device: options.Device = "auto",
-    plugin: options.Plugins = None,
     json_out: options.JsonOut = None,
+    *,
+    reading: Reads,
 ) -> None:
     """Evaluate runs on the same queries and compare the first with each other one.
 
@@ -288,14 +290,13 @@ def compare(
 
     `metatkgr compare recurrency paths --data world`
     """
-    from metatkgr.models import load_plugins
     from metatkgr.training.comparing import compare as compared
 
-    load_plugins(plugin or ())
     console = console_for(json_out)
+    facts = None if data is None else reading.load(data, console)
     with growing_bar("comparing", "questions") as update:
         found = compared(
-            *sources, data=data, split=split, filter=filter_, device=device, progress=update
+            *sources, data=facts, split=split, filter=filter_, device=device, progress=update
         )
     rows = []
     for one in found.rows:

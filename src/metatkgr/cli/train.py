@@ -166,6 +166,7 @@ def _progress(line: dict[str, Any]) -> str:
     return f"{text} ({line['seconds']:.0f} s, at most {left:.0f} s of this phase left)"
 
 
+@grouped
 def pretrain(
     data: Annotated[
         list[str],
@@ -184,6 +185,8 @@ def pretrain(
     seed: options.Seed = 0,
     device: options.Device = "auto",
     json_out: options.JsonOut = None,
+    *,
+    reading: Reads,
 ) -> None:
     """Learn what evidence is worth from many graphs, for graphs that are not among them.
 
@@ -194,7 +197,7 @@ def pretrain(
     Example: `metatkgr pretrain YAGO WIKI world:trade:20000 --out weights.safetensors`
     """
     from metatkgr.data.periods import Shots
-    from metatkgr.data.sources import load
+    from metatkgr.data.sources import is_read, load
     from metatkgr.models.registry import choose_device
     from metatkgr.training.pretraining import SETTINGS, fit, read_graph
 
@@ -204,7 +207,8 @@ def pretrain(
     graphs = []
     with growing_bar("reading") as update:
         for name in data:
-            graphs.append(read_graph(load(name), settings, shots=wanted, seed=seed, device=where))
+            facts = reading.load(name, console) if is_read(name) else load(name)
+            graphs.append(read_graph(facts, settings, shots=wanted, seed=seed, device=where))
             update(1, len(data))
     for graph, examples in graphs:
         console.print(f"{graph.name}: {len(examples.relation):,} examples")

@@ -303,9 +303,13 @@ class _Part(NamedTuple):
 
 def _schema_of(connection: sa.Connection) -> dict[str, _Part]:
     rows = connection.exec_driver_sql("SELECT name, type, sql FROM sqlite_master")
-    return {
-        str(name): _Part(str(kind), "".join(str(sql).split()).lower()) for name, kind, sql in rows
-    }
+    return {str(name): _Part(str(kind), _plain(str(sql))) for name, kind, sql in rows}
+
+
+def _plain(sql: str) -> str:
+    """Without what versions of SQLAlchemy write in their own ways."""
+    folded = "".join(sql.split()).lower()
+    return folded.replace("default(current_timestamp)", "defaultcurrent_timestamp")
 
 
 @cache

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Response
+from fastapi import Body, Depends, FastAPI, Query, Response
 from fastapi.security import HTTPBearer
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
@@ -132,7 +132,7 @@ def create_app(
         responses=_errors(404, 408, 409, 413, 415),
         dependencies=secured,
     )
-    def add_facts(facts: schemas.OneOrMore) -> Response:
+    def add_facts(facts: Annotated[schemas.OneOrMore, Body()]) -> Response:
         """Observe one fact, or several as `{"facts": [...]}`: all of them or none.
 
         When this answers 200, they are on disk and part of every later forecast. The same fact

@@ -247,7 +247,7 @@ def _hint(names: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
         known |= dict(zip(missing, sorted(likely), strict=False))
     if any(role not in known for role in ROLES[:4]):
         return " (say which to use with the option 'columns')"
-    chosen = [known[role] for role in ROLES[:4]]
+    chosen = [known[role] for role in ROLES if role in known]
     words = [names[at] if names is not None else str(at) for at in chosen]
     if any("," in word or not word.isprintable() or "\ufffd" in word or not word for word in words):
         words = [str(at) for at in chosen]

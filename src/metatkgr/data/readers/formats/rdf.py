@@ -1,10 +1,11 @@
 """RDF with times: N-Quads, N-Triples, Turtle and TriG, also compressed; needs the extra ``rdf``.
 
 A statement is a fact with the time of the graph that it is in, or with the time that is said of it
-(RDF 1.2, which RDF-star has become: a reifier has properties). The time of a graph is what is said
-of the graph, or else the date at the end of its name. What is said is a time if its property has a
-name as headers have (``validFrom``, ``date`` …) or its value is a date; one whose property is named
-as an end (``validTo``, ``until`` …) is the end of an interval. A statement without a time is a bad
+(RDF 1.2: a reifier has properties; or RDF-star, from which it came). The time of a graph is what is
+said of the graph, or else the date at the end of its name. What is said is a time if its property
+has a name as headers have (``validFrom``, ``date`` …) or its value is a date; one whose property is
+named as an end (``validTo``, ``until`` …) is the end of an interval. RDF-star says start and end of
+a statement apart: the first end belongs to the first start. A statement without a time is a bad
 row. The whole file is in memory: what is said of a graph may stand anywhere.
 """
 
@@ -77,6 +78,9 @@ def _take(found: _Statements, number: int, line: bytes, source: str, rdf: Any) -
     """Parse one line, which holds one statement, nothing, or something else."""
     import pyoxigraph
 
+    begin = line.lstrip()
+    if begin.startswith(b"<<") and not begin.startswith(b"<<("):  # RDF-star, unknown to RDF 1.2
+        rdf = pyoxigraph.RdfFormat.TURTLE
     try:
         found.quads += ((number, quad) for quad in pyoxigraph.parse(line, format=rdf))
     except (SyntaxError, ValueError) as error:
@@ -106,6 +110,7 @@ def _facts(found: _Statements) -> tuple[list[dict[str, str]], list[int]]:
             continue
         others.append((number, quad))
     facts, numbers = [], []
+    halves: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     for number, quad in others:
         reifies = quad.predicate.value == _REIFIES and hasattr(quad.object, "predicate")
         triple = _triple(quad.object if reifies else quad)
@@ -113,7 +118,14 @@ def _facts(found: _Statements) -> tuple[list[dict[str, str]], list[int]]:
             continue  # said once more, with its time
         named = _text(quad.subject) if reifies else _text(quad.graph_name)
         times = found.said.get(named) or _by_name("" if reifies else named)
-        facts.append(dict(zip(("subject", "relation", "object"), triple, strict=True)) | times)
+        fact = dict(zip(("subject", "relation", "object"), triple, strict=True)) | times
+        if reifies and len(times) == 1:
+            waiting = halves.setdefault(triple, [])
+            if waiting and waiting[0].keys() != fact.keys():
+                waiting.pop(0).update(times)
+                continue
+            waiting.append(fact)
+        facts.append(fact)
         numbers.append(number)
     return facts, numbers
 
