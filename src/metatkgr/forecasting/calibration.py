@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -349,9 +350,12 @@ class KeptCalibration:
         Raises:
             DataError: there is something else.
         """
-        content = read_json(self.path) if self.path.exists() else {"format": 0}
-        if isinstance(content, dict) and content.get("format") in range(_FORMAT):
+        if not self.path.exists():
             return None
+        with suppress(DataError):  # it is told below what is the matter
+            content = read_json(self.path)
+            if isinstance(content, dict) and content.get("format") in range(_FORMAT):
+                return None
         kept = Calibration.load(self.path)
         return kept if kept.made_for == self.made_for else None
 
