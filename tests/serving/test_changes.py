@@ -23,6 +23,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.deadlines import StoppedError, stopping
 from metatkgr.errors import DataError
 from metatkgr.forecasting.explain import Forecasts
+from metatkgr.forecasting.exports import export_facts
 from metatkgr.forecasting.store import FactStore
 from metatkgr.serving.app import create_app
 from metatkgr.serving.limits import Limits, ServiceSettings
@@ -286,3 +287,13 @@ def test_what_took_too_long_to_check_is_not_kept(world: Facts, tmp_path: Path) -
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_moment_at_the_end_of_the_calendar_is_refused(client: TestClient, moment: str) -> None:
     assert client.post("/predict", json={"entity": NEW, "known_at": moment}).status_code == 422
+
+
+def test_a_file_is_not_written_to_its_end_for_who_has_gone(tmp_path: Path) -> None:
+    looks = iter([False] * 10)
+    with FactStore(tmp_path / "s") as store:
+        store.add([(f"S {number}", "r", "o", "2020") for number in range(20)])
+        with stopping(lambda: next(looks, True)), pytest.raises(StoppedError):
+            export_facts(store, tmp_path / "facts.csv")
+        assert not (tmp_path / "facts.csv").exists()
+        assert export_facts(store, tmp_path / "facts.csv") == 20

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metatkgr.data.frames import written_rows
+from metatkgr.deadlines import checking
 from metatkgr.forecasting.explain import FactView
 from metatkgr.forecasting.store import FactStore
 
@@ -39,7 +40,7 @@ def export_facts(store: FactStore, out: str | Path, *, changes: bool = False) ->
     """
     count = 0
     with written_rows(out, ChangeRow if changes else FactView) as write:
-        for c in store.log() if changes else store.now():
+        for c in checking(store.log() if changes else store.now()):
             row: FactView | ChangeRow = c.fact
             if changes:
                 received = c.received.isoformat()
