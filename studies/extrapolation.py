@@ -115,15 +115,18 @@ def opened(
 def listed(model: Model[Any], tasks: Extrapolation, which: BoolArray) -> float | None:
     """The share of some answers that something speaks for; None: the model scores everybody.
 
-    Asks a prepared model about the first of the questions, a few thousand at most.
+    Asks a prepared model about a draw of the questions, a few thousand at most.
     """
-    rows = np.flatnonzero(which & (tasks.answers.question < _LISTED))
-    scores = model.score(tasks.questions[:_LISTED])
+    count, entities = len(tasks.questions), len(tasks.facts.entities)
+    asked = np.unique(np.linspace(0, count - 1, _LISTED).astype(np.int64))
+    place = np.full(count, -1)
+    place[asked] = np.arange(len(asked))
+    rows = np.flatnonzero(which & (place[tasks.answers.question] >= 0))
+    scores = model.score(tasks.questions[asked])
     if not isinstance(scores, ListedScores) or not len(rows):
         return None
-    entities = len(tasks.facts.entities)
     known = (scores.query * entities + scores.entity).cpu().numpy()
-    cells = tasks.answers.question[rows] * entities + tasks.answers.answer[rows]
+    cells = place[tasks.answers.question[rows]] * entities + tasks.answers.answer[rows]
     return float(np.isin(cells, known).mean())
 
 
