@@ -260,6 +260,7 @@ def test_a_small_file_of_very_many_facts_is_refused_at_once(
         text = "subject,relation,object,start,end\n" + rows * row
         answer = client.post("/import", json={"format": "csv", "text": text})
         assert (answer.status_code, "memory" in answer.text) == (400, True), answer.text
+        assert "serve --import-bytes" in answer.text
         assert "/import.csv" not in answer.text
     count = 60_000
     last = world.calendar.label(world.steps - 1)
@@ -269,6 +270,18 @@ def test_a_small_file_of_very_many_facts_is_refused_at_once(
     text = base64.b64encode(buffer.getvalue()).decode()
     answer = client.post("/import", json={"format": "parquet", "text": text})
     assert (answer.status_code, "60,000 facts" in answer.text) == (400, True), answer.text
+    assert "serve --import-facts" in answer.text
+
+
+def test_who_runs_a_service_says_how_much_a_file_may_hold(world: Facts, tmp_path: Path) -> None:
+    rows = "".join(",".join(fact_of(world, f"Import {n}").values()) + "\n" for n in range(9))
+    text = "subject,relation,object,time\n" + rows
+    for most, code in ((8, 400), (9, 200)):
+        limits = Limits(import_facts=most)
+        service = started(world, tmp_path / str(most), limits=limits)
+        client = client_of(create_app(service, ServiceSettings(limits=limits)))
+        assert client.post("/import", json={"format": "csv", "text": text}).status_code == code
+        service.stop()
 
 
 def test_what_took_too_long_to_check_is_not_kept(world: Facts, tmp_path: Path) -> None:

@@ -81,21 +81,33 @@ class Listening(NamedTuple):
         return made
 
 
-@grouped
-def serve(
-    data: options.RunOrData,
+class Allowed(NamedTuple):
+    """How much a service allows; each field is an option, and a limit of ``serving.limits``."""
+
     concurrency: Annotated[
         int,
         typer.Option(
             min=1, help="Requests that a process works on at once; more are answered 503."
         ),
-    ] = 32,
+    ] = 32
+    body_bytes: Annotated[int, typer.Option(min=1, help="Largest body of a request.")] = 4 << 20
+    import_facts: Annotated[int, typer.Option(min=1, help="Facts of one file of POST /import.")] = (
+        50_000
+    )
+    import_bytes: Annotated[
+        int, typer.Option(min=1, help="Memory that what is in such a file may take.")
+    ] = 128 << 20
     new_names_bytes: Annotated[
         int, typer.Option(min=0, help="What the names of new entities may take together.")
-    ] = 256 << 20,
+    ] = 256 << 20
     new_relations: Annotated[
         int, typer.Option(min=0, help="Relations that may come with facts.")
-    ] = 200,
+    ] = 200
+
+
+@grouped
+def serve(
+    data: options.RunOrData,
     workers: Annotated[
         int,
         typer.Option(
@@ -109,6 +121,7 @@ def serve(
     *,
     kept: Annotated[Kept, Group(Kept)],
     listening: Annotated[Listening, Group(Listening)],
+    allowed: Annotated[Allowed, Group(Allowed)],
     answering: options.Answering,
     reading: Reads,
 ) -> None:
@@ -125,9 +138,7 @@ def serve(
 
     console = console_for(None)
     # A wrong address or token is refused before a large graph is read.
-    limits = Limits(
-        concurrency=concurrency, new_names_bytes=new_names_bytes, new_relations=new_relations
-    )
+    limits = Limits(**allowed._asdict())
     settings = listening.settings(limits)
     words = answering | {"settings": options.parse_assignments(set_ or [])}
     with tempfile.TemporaryDirectory(prefix="metatkgr-serve-") as shared:

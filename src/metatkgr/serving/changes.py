@@ -24,6 +24,7 @@ from metatkgr.forecasting.incoming import rows_of
 from metatkgr.forecasting.newcomers import NewcomerForecast, newcomers_since, some_forecasts
 from metatkgr.forecasting.ranking import Question
 from metatkgr.serving import schemas
+from metatkgr.serving.limits import Limits
 from metatkgr.serving.service import Service
 
 __all__ = ["add_changes", "tell"]
@@ -34,10 +35,6 @@ _KINDS = {
     "parquet": "application/vnd.apache.parquet",
 }
 _BLOCK = 1 << 16
-_MOST_ROWS = 50_000
-"""Facts of one file: others who write wait until all of them are in."""
-_UNPACKED = 1 << 27
-"""Bytes that a file may unpack to: Parquet is compressed, and an interval is a fact a step."""
 
 Number = Annotated[int, InPath(ge=1, le=10**12, description="Of a fact; GET /facts has it.")]
 Format = Literal["csv", "jsonl", "parquet"]
@@ -98,7 +95,7 @@ def add_changes(
     @app.post("/import", responses=errors(408, 409, 413, 415), dependencies=secured)
     def take_in(file: schemas.ImportIn) -> Observed:
         """Observe the facts of a file, all or none."""
-        return tell(service, _rows_in(file.text, file.format, service.unit), file)
+        return tell(service, _rows_in(file.text, file.format, service.unit, service.limits), file)
 
     @app.get(
         "/export",
@@ -172,11 +169,11 @@ def _lines(batches: Iterable[tuple[int, list[NewcomerForecast]]], of: int) -> It
         yield json.dumps({"done": of, "of": of}) + "\n"
 
 
-def _rows_in(text: str, kind: str, unit: str) -> list[tuple[Any, Any, Any, Any]]:
+def _rows_in(text: str, kind: str, unit: str, limits: Limits) -> list[tuple[Any, Any, Any, Any]]:
     """The rows of a file's content, with all its bad lines told if there are any."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"import.{kind}"
-        how: dict[str, Any] = {"ids": False, "most_bytes": _UNPACKED}
+        how: dict[str, Any] = {"ids": False, "most_bytes": limits.import_bytes}
         if unit == "step":
             how["unit"] = "step"
         if kind == "parquet":
@@ -187,11 +184,14 @@ def _rows_in(text: str, kind: str, unit: str) -> list[tuple[Any, Any, Any, Any]]
             facts = read_facts(path, **how)
         except DataError as error:
             # Where it lies meanwhile is nobody's business.
-            raise DataError(str(error).replace(str(path), "the file")) from None
-        if len(facts) > _MOST_ROWS:
+            told = str(error).replace(str(path), "the file")
+            told = told.replace("--most-bytes (most_bytes)", "serve --import-bytes")
+            raise DataError(told) from None
+        if len(facts) > limits.import_facts:
             raise DataError(
-                f"the file has {len(facts):,} facts, and one request takes {_MOST_ROWS:,}; send "
-                "several smaller files"
+                f"the file has {len(facts):,} facts, and one request takes "
+                f"{limits.import_facts:,}; send several smaller files, use `metatkgr store "
+                "import`, or allow more with serve --import-facts"
             )
         check()
         return rows_of(to_arrow(facts))

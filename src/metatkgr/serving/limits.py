@@ -43,6 +43,11 @@ class Limits(Settings):
     concurrency: Annotated[int, Range(1)] = 32
     """Requests worked on at once; more are answered 503 with Retry-After. A quarter of them may be
     streamed answers that take longer than ``answer_seconds``."""
+    import_facts: Annotated[int, Range(1)] = 50_000
+    """Facts of one file of ``POST /import``: others who write wait until all of them are in."""
+    import_bytes: Annotated[int, Range(1, 1 << 50)] = 128 << 20
+    """Memory that what is in such a file may take, as for ``ReadOptions.most_bytes``: Parquet is
+    compressed, and an interval is a fact a step."""
     steps_ahead: Annotated[float, Range(above=0)] = 1.0
     """How far after the graph's last step a fact may lie, in lengths of the graph."""
     new_relations: Annotated[int, Range(0, 4000)] = 200

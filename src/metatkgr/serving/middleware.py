@@ -242,7 +242,7 @@ class LimitsMiddleware:
             413,
             "too_large",
             f"the body is larger than {most}",
-            "send several smaller requests",
+            "send several smaller requests, or allow more with serve --body-bytes",
             {"Connection": "close"},
         )
 
