@@ -268,7 +268,12 @@ def measure(
         acknowledged.update(killed.acknowledged)
     with FactStore(store) as kept:
         lost = len(acknowledged - {tuple(stored.fact) for stored in kept.since()})
-    about = {"facts": facts, "workers": workers, "model": model, "store": store.split(":")[0]}
+    about = {
+        "facts": facts,
+        "workers": workers,
+        "model": model,
+        "store": "postgresql" if "://" in store else "sqlite",
+    }
     return {**about, "acknowledged": len(acknowledged), "lost": lost, "loads": rows}
 
 
