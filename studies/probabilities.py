@@ -134,15 +134,16 @@ def measured(facts: Facts, name: str = RULE, most: int = _QUERIES) -> dict[str, 
 def _ranked(
     fitted: Calibration, model: Model[Any], facts: Facts, since: int, most: int
 ) -> dict[str, list[float]]:
-    """By either filter the MRR in the model's order and in the order that is shown.
+    """By either filter the MRR in the model's order and as shown; the error of their difference.
 
-    Among the first 1,024; who is behind them counts as never found, in both.
+    Among the first 1,024; who is behind them counts as never found, in both. The standard error is
+    that of the mean over queries.
     """
     visible = VisibleFacts.of(facts)
     draw = _Draw.of(model, visible, Period.META_TEST, 3, 0, since=since, most=most)
     assert draw is not None
     sample = _Sample.of([draw], fitted.scale)
-    shown = fitted.apply(sample.scored, sample.standing).chance
+    chance = fitted.apply(sample.scored, sample.standing).chance
     entity, rows = sample.scored.entity, torch.arange(len(draw.answer)).unsqueeze(1)
     right = (entity == draw.answer.unsqueeze(1)) & ~sample.unseen.unsqueeze(1)
     found: dict[str, list[float]] = {}
@@ -151,11 +152,14 @@ def _ranked(
         row, position = expand_ranges(true.start, true.stop)
         known = row * len(facts.entities) + true.entity[position]
         others = ~torch.isin(rows * len(facts.entities) + entity, known)
-        found[name] = []
-        for value in (sample.scored.value.double(), shown):
+        ranked = []
+        for value in (sample.scored.value.double(), chance):
             own = value.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
             above = (others & (value > own)).sum(1) + (others & (value == own)).sum(1) / 2
-            found[name].append(float((right.any(1) / (1 + above)).mean()))
+            ranked.append((right.any(1) / (1 + above)).double())
+        own, shown = ranked
+        error = (shown - own).std() / len(own) ** 0.5
+        found[name] = [float(own.mean()), float(shown.mean()), float(error)]
     return found
 
 
@@ -218,13 +222,27 @@ def written_default(results: dict[str, Any]) -> list[str]:
 
 def written_order(results: dict[str, Any]) -> list[str]:
     """The MRR of either model in its own order and in the order that is shown."""
+    cells = [
+        cell
+        for found in results.values()
+        for one in (found, found.get(DEFAULT))
+        if one
+        for cell in one["mrr"].values()
+    ]
+    lower = [(own - shown, error) for own, shown, error in cells if shown < own]
+    told = (
+        f"In {len(lower)} of {len(cells)} cells the second is lower, by at most "
+        f"{max((by for by, _ in lower), default=0):.4f} and nowhere by more than "
+        f"{max((by / error for by, error in lower), default=0):.1f} standard errors of the "
+        "difference over queries."
+    )
     rows = [
-        [name, model, *(" / ".join(map(number, one["mrr"][by])) for by in FILTERS)]
+        [name, model, *(" / ".join(map(number, one["mrr"][by][:2])) for by in FILTERS)]
         for name, found in results.items()
         for model, one in ((RULE, found), (DEFAULT, found.get(DEFAULT)))
         if one
     ]
-    return table(["", "model", *FILTERS], rows)
+    return [told, "", *table(["", "model", *FILTERS], rows)]
 
 
 def written_within(results: dict[str, Any]) -> list[str]:
