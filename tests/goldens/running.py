@@ -74,13 +74,13 @@ def _is_there(dataset: str) -> bool:
 
 def read_records(path: Path) -> dict[str, Any]:
     """Cells by name; none where there is no file yet."""
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
 def write_records(path: Path, records: dict[str, Any]) -> None:
     """One line for each cell, so that a difference is one line of a diff."""
     lines = [
-        f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}"
+        f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}"
         for name, value in records.items()
     ]
     path.parent.mkdir(parents=True, exist_ok=True)

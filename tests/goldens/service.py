@@ -44,9 +44,9 @@ def _answers(model: str) -> dict[str, Any]:
         def post(title: str, path: str, **body: Any) -> None:
             answer = client.post(path, json=body)
             content = answer.json()
-            found[title] = _plain(content) | {"status": answer.status_code}
+            found[title] = _shorter(_plain(content)) | {"status": answer.status_code}
             if "calibration" in content:
-                found["calibration"] = content["calibration"]
+                found["calibration"] = _shorter(content["calibration"])
 
         def ask(who: str, word: str) -> None:
             asked = {"entity": who, "relation": relation}
@@ -104,13 +104,22 @@ def _forecast(forecast: dict[str, Any]) -> list[Any]:
 
 
 def _reasons(reasons: list[dict[str, Any]]) -> list[list[Any]]:
-    """Kind and text, weight, and of its facts how many, the first and a digest of all."""
+    """Kind and text, weight, and of its facts how many and a digest of all."""
     found = []
     for reason in reasons:
         facts = ["/".join(fact) for fact in reason["facts"]]
         line = [f"{reason['kind']}: {reason['text']}", _rounded(reason["weight"])]
-        found.append([*line, len(facts), *facts[:1], digest(*facts)])
+        found.append([*line, len(facts), digest(*facts)])
     return found
+
+
+def _shorter(answer: Any) -> Any:
+    """The same with ten digits of each number."""
+    if isinstance(answer, dict):
+        return {key: _shorter(value) for key, value in answer.items()}
+    if isinstance(answer, list):
+        return [_shorter(value) for value in answer]
+    return _rounded(answer) if isinstance(answer, float) else answer
 
 
 def _rounded(value: float) -> float:
