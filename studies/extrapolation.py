@@ -38,7 +38,7 @@ from metatkgr.models.base import Model
 from metatkgr.models.common.listed import ListedScores
 from metatkgr.models.evidence.model import EvidenceModel
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.registry import choose_device
+from metatkgr.models.registry import available, choose_device
 from metatkgr.settings import parse_settings
 from metatkgr.training.opening import open_extrapolation
 
@@ -60,9 +60,10 @@ RESULTS = Path("results/extrapolation.json")
 _LISTED = 2000
 RULES = ("recurrency", "paths", "pagerank")
 BASELINES = ("renet, trained on train", "regcn, trained on train")
+AUTHORS = tuple(f"{row} with its authors' settings" for row in BASELINES)
 PRETRAINED, TRAINED = "evidence, pretrained on other graphs", "evidence, trained on train"
 CHOSEN = "evidence, trained on train with the settings that did best on valid"
-ROWS = (*RULES, *BASELINES, PRETRAINED, TRAINED, CHOSEN)
+ROWS = (*RULES, *BASELINES, *AUTHORS, PRETRAINED, TRAINED, CHOSEN)
 TRIED: tuple[Mapping[str, Any], ...] = (
     {},
     {"shrinkage": 0.003},
@@ -107,7 +108,10 @@ def opened(
         model = EvidenceModel()
         model.load_pretrained(facts)
         return model
-    words: dict[str, Any] = {"model": row.partition(",")[0], "settings": settings}
+    name = row.partition(",")[0]
+    if row in AUTHORS:
+        settings = {**available()[name].presets["paper"], **settings}
+    words: dict[str, Any] = {"model": name, "settings": settings}
     words |= {"history": history, "device": device}
     return open_extrapolation(facts, split=dataset.split, **words).model
 
