@@ -27,7 +27,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Model
 
-__all__ = ["calibration_report", "fit_calibration", "judged"]
+__all__ = ["calibration_report", "fit_calibration", "judged", "shown_above"]
 
 _QUERIES = 1000
 _CELLS = 1 << 24
@@ -156,6 +156,22 @@ def judged(
     }
 
 
+def shown_above(chances: Chances, right: Tensor) -> tuple[Tensor, Tensor]:
+    """(Q, M) each: who is shown above the one that is ``right``, and who is level with it.
+
+    By probability, and among equal ones by score, as forecasts are listed.
+
+    Args:
+        chances: of Q queries.
+        right: (Q, M) bool, at most one of a row; where there is none, what comes says nothing.
+    """
+    place = right.long().argmax(1, keepdim=True)
+    chance, score = chances.chance, chances.score
+    own, scored = chance.gather(1, place), score.gather(1, place)  # whole numbers stay exact
+    alike = chance == own
+    return (chance > own) | (alike & (score > scored)), alike & (score == scored)
+
+
 def _by_rank(chances: Chances, answer: Tensor, unseen: Tensor) -> list[tuple[Tensor, Tensor]]:
     """What each band of ranks, and then someone new, is stated to have, and who had it, (Q,) each.
 
@@ -253,12 +269,6 @@ def _scale(value: Tensor) -> float:
     return float(gap.median()) * _STEPS if len(gap) else 1.0
 
 
-def _clear(gain: Tensor) -> bool:
-    """Whether (N,) gains are above 0 in the mean by more than two standard errors."""
-    error: float = float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5
-    return float(gain.mean()) > 2 * error
-
-
 @dataclass(frozen=True, eq=False)
 class _Sample:
     """Queries with their candidates and answers, one row each."""
@@ -311,19 +321,17 @@ class _Sample:
         return _Sample(self.scored.kept(rows), self.standing.kept(rows), *columns, self.scale)
 
     def errors(self) -> dict[str, Any]:
-        """Whether the model's order is kept, and what a fit to the first is worth on the last."""
+        """Whether types are obeyed, and what a fit to the first is worth on the last."""
         order = torch.argsort(self.time, stable=True)
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
-        # The order is changed only where that is better by more than chance would have it: on the
-        # last queries, and on them and those before together, as what held once may have passed.
-        gain = late._gain(fitted)
-        if not (_clear(gain) and _clear(torch.cat([early._gain_of_order(), gain]))):
-            fitted = replace(fitted, keeps_order=True)
+        first, second = (self._select(rows) for rows in order.tensor_split(2))
+        gain = torch.cat([late._gain_of_types(fitted), second._gain_of_types(first.fit())])
+        fitted = replace(fitted, typed=float(gain.sum()) >= 0)
         stated, correct = late.first(fitted)
         return {
-            "keeps_order": fitted.keeps_order,
+            "typed": fitted.typed,
             "ece": expected_calibration_error(stated, correct),
             "ece_ranks": late.error(fitted),
             "log_loss": late.log_loss(fitted),
@@ -334,16 +342,10 @@ class _Sample:
             ),
         }
 
-    def _gain_of_order(self) -> Tensor:
-        """(N / 2,) what the order of a fit to the first half gains on the second."""
-        order = torch.argsort(self.time, stable=True)
-        first, second = (self._select(rows) for rows in order.tensor_split(2))
-        return second._gain(first.fit())
-
-    def _gain(self, fitted: Calibration) -> Tensor:
-        """(N,) how much higher 1 / rank is by probability than in the model's order."""
-        kept = replace(fitted, keeps_order=True)
-        return self.reciprocal_ranks(fitted) - self.reciprocal_ranks(kept)
+    def _gain_of_types(self, fitted: Calibration) -> Tensor:
+        """(N,) how much higher 1 / rank is where types are obeyed."""
+        ranked = (self.reciprocal_ranks(replace(fitted, typed=typed)) for typed in (True, False))
+        return next(ranked) - next(ranked)
 
     def by_rank(self, calibration: Calibration) -> list[tuple[Tensor, Tensor]]:
         """What each band of ranks was stated to have, and where the answer was."""
@@ -363,12 +365,12 @@ class _Sample:
         return stated, entity == self.answer
 
     def reciprocal_ranks(self, calibration: Calibration) -> Tensor:
-        """(N,) 1 / rank of the answers by probability; 0 for who is not among the first."""
+        """(N,) 1 / rank of the answers as they are shown; 0 for who is not among the first."""
         found = calibration.apply(self.scored, self.standing)
         right = (found.entity == self.answer.unsqueeze(1)) & ~self.unseen.unsqueeze(1)
-        own = found.chance.masked_fill(~right, -1.0).amax(1, keepdim=True)
-        above = (found.chance > own).sum(1) + 0.5 * ((found.chance == own) & ~right).sum(1)
-        return torch.where(right.any(1), 1 / (1 + above), 0.0)
+        above, beside = shown_above(found, right)
+        rank = 1 + above.sum(1) + (beside & ~right).sum(1) / 2
+        return torch.where(right.any(1), 1 / rank, 0.0)
 
     def log_loss(self, calibration: Calibration) -> float:
         """Mean of -log P(answer)."""
