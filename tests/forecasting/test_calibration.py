@@ -30,6 +30,7 @@ from metatkgr.forecasting.calibrating import (
 )
 from metatkgr.forecasting.calibration import (
     GUESS,
+    ORDERS,
     Calibration,
     Chances,
     KeptCalibration,
@@ -92,7 +93,7 @@ def kind_of(facts: list[tuple[int, int, int, int]], query: tuple[int, ...], x: i
     v=weights,
     at=st.integers(0, 22),
     head=st.sampled_from([3, 1024]),
-    typed=st.booleans(),
+    order=st.sampled_from(ORDERS),
 )
 @settings(max_examples=30, deadline=None)
 def test_over_everybody_and_someone_new_probabilities_sum_to_one(
@@ -101,12 +102,12 @@ def test_over_everybody_and_someone_new_probabilities_sum_to_one(
     v: list[float],
     at: int,
     head: int,
-    typed: bool,
+    order: str,
 ) -> None:
     calibration = Calibration(
         tuple((weight,) * len(TRAITS) for weight in u),
         tuple((w,) * len(WHOLE) for w in v),
-        typed=typed,
+        order=order,
     )
     graph = build(facts)
     entity, relation = np.divmod(np.arange(40), 4)
@@ -134,8 +135,10 @@ def test_over_everybody_and_someone_new_probabilities_sum_to_one(
             alike = (float(found.score[row, column]), int(standing.kind[row, column]), *traits)
             same.setdefault(alike, set()).add(round(float(found.chance[row, column]), 12))
         assert all(len(values) == 1 for values in same.values())
+        if order == "probabilities":
+            continue
         names = names_of(standing, row)
-        kept = [name != "new" and (name != "other" or not typed) for name in names]
+        kept = [name != "new" and (name != "other" or order == "scores") for name in names]
         likely = found.chance[row][torch.tensor(kept)]
         assert bool((likely.diff() <= 0).all())
 
@@ -145,15 +148,46 @@ def names_of(standing: Standing, row: int) -> list[str]:
     return [KINDS[number] for number in standing.kind[row].tolist()[: -len(KINDS)]]
 
 
-def test_types_are_obeyed_unless_answers_stand_lower_for_it() -> None:
+def test_what_happens_once_is_not_what_a_rule_repeats() -> None:
+    """A rule of walks puts repeats first; who is registered once is registered elsewhere never."""
+    rows = [(f"firm {n}", "is registered in", f"city {n * n % 7}", n) for n in range(600)]
+    rows += [(f"firm {n}", "buys from", f"firm {n * 7 % (n + 1)}", n + 1) for n in range(1, 600)]
+    once = [
+        (f"firm {n}", f"passes test {k}", f"test {k}", n + k) for n in range(600) for k in (1, 2)
+    ]
+    facts = mt.read_facts(sorted(rows + once, key=lambda row: row[3]))
+    assert fit_calibration(create("paths"), VisibleFacts.of(facts)).order == "probabilities"
+    assert fit_calibration(create("paths"), VisibleFacts.of(scarce())).order == "types"
+
+
+@pytest.mark.parametrize(
+    ("types", "last", "before", "chosen"),
+    [
+        (0.0, -0.02, -0.02, "types"),
+        (-0.01, -0.02, -0.02, "scores"),
+        (0.01, 0.02, -0.05, "types"),
+        (0.01, 0.02, 0.02, "probabilities"),
+    ],
+)
+def test_an_order_is_left_where_another_is_clearly_better_and_was_so_before(
+    types: float, last: float, before: float, chosen: str
+) -> None:
+    """By a fit to the first half another order may be worse, by one to two thirds better.
+
+    So it was with ``evidence`` on ICEWS18, where the better order of the last third was the worse
+    one of all that came after.
+    """
     sample = fitted_sample()
-    assert sample.errors()["typed"]
-    for gain in (-0.01, 0.0, 0.01):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                _Sample, "_gain_of_types", lambda self, _, g=gain: torch.full((len(self.time),), g)
-            )
-            assert sample.errors()["typed"] == (gain >= 0)
+
+    def gains(self: _Sample, calibration: Calibration) -> dict[str, torch.Tensor]:
+        is_last = len(self.time) * 2 < len(sample.time) - 1
+        noise = 0.05 * (-1.0) ** torch.arange(len(self.answer)).double()
+        mean = last if is_last else before
+        return {"types": torch.full_like(noise, types), "probabilities": noise + mean}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Sample, "_gains", gains)
+        assert sample.errors()["order"] == chosen
 
 
 def test_among_equal_numbers_the_score_decides_who_is_shown_first() -> None:

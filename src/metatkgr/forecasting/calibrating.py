@@ -14,7 +14,7 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import in_chunks
-from metatkgr.forecasting.calibration import GUESS, Calibration, Chances, Scored
+from metatkgr.forecasting.calibration import GUESS, ORDERS, Calibration, Chances, Scored
 from metatkgr.forecasting.fitting import (
     BINS,
     bins_of,
@@ -269,6 +269,12 @@ def _scale(value: Tensor) -> float:
     return float(gap.median()) * _STEPS if len(gap) else 1.0
 
 
+def _clear(gain: Tensor) -> bool:
+    """Whether (N,) gains are above 0 in the mean by more than two standard errors."""
+    error: float = float(gain.std(correction=0)) / max(len(gain), 1) ** 0.5
+    return float(gain.mean()) > 2 * error
+
+
 @dataclass(frozen=True, eq=False)
 class _Sample:
     """Queries with their candidates and answers, one row each."""
@@ -321,17 +327,23 @@ class _Sample:
         return _Sample(self.scored.kept(rows), self.standing.kept(rows), *columns, self.scale)
 
     def errors(self) -> dict[str, Any]:
-        """Whether types are obeyed, and what a fit to the first is worth on the last."""
+        """By what candidates are listed, and what a fit to the first is worth on the last."""
         order = torch.argsort(self.time, stable=True)
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
         first, second = (self._select(rows) for rows in order.tensor_split(2))
-        gain = torch.cat([late._gain_of_types(fitted), second._gain_of_types(first.fit())])
-        fitted = replace(fitted, typed=float(gain.sum()) >= 0)
+        late_gain, early_gain = late._gains(fitted), second._gains(first.fit())
+        both = {name: torch.cat([late_gain[name], early_gain[name]]) for name in late_gain}
+        chosen = "types" if float(both["types"].sum()) >= 0 else "scores"
+        # The order is left only where that is better by more than chance would have it: on the last
+        # queries, and on them and those before together, as what held once may have passed.
+        if _clear(late_gain["probabilities"]) and _clear(both["probabilities"]):
+            chosen = "probabilities"
+        fitted = replace(fitted, order=chosen)
         stated, correct = late.first(fitted)
         return {
-            "typed": fitted.typed,
+            "order": fitted.order,
             "ece": expected_calibration_error(stated, correct),
             "ece_ranks": late.error(fitted),
             "log_loss": late.log_loss(fitted),
@@ -342,10 +354,10 @@ class _Sample:
             ),
         }
 
-    def _gain_of_types(self, fitted: Calibration) -> Tensor:
-        """(N,) how much higher 1 / rank is where types are obeyed."""
-        ranked = (self.reciprocal_ranks(replace(fitted, typed=typed)) for typed in (True, False))
-        return next(ranked) - next(ranked)
+    def _gains(self, fitted: Calibration) -> dict[str, Tensor]:
+        """(N,) of each other order: how much higher 1 / rank is than in the order of scores."""
+        scores, *others = (self.reciprocal_ranks(replace(fitted, order=name)) for name in ORDERS)
+        return {name: ranks - scores for name, ranks in zip(ORDERS[1:], others, strict=True)}
 
     def by_rank(self, calibration: Calibration) -> list[tuple[Tensor, Tensor]]:
         """What each band of ranks was stated to have, and where the answer was."""

@@ -17,10 +17,11 @@ has a say by rank and distance. Nobody is left without a chance.
 The further ahead of all that is known a query lies, the more its answers are those that are usual
 in the slot: P is mixed with these, by how likely it is that the ways of now still hold.
 
-The numbers say how likely the first, the second, the third is; who that is, the model says. So the
-first candidates get their numbers in the order of their scores: by their own numbers the answers
-stand lower in the mean (``studies.probabilities``). Left where their own numbers put them are those
-that are impossible by type, unless answers would stand lower for it.
+The numbers say how likely the first, the second, the third is; who that is, the model says best, as
+a rule. So the first candidates get their numbers in the order of their *scores*, but for those that
+are impossible by *types*, which stay where their own numbers put them. Each graph tells by its
+latest queries whether answers stand higher so (``ORDERS``): where a model repeats what happens only
+once, they stand higher by their *probabilities*.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.training.opening import OpenModel
 
-__all__ = ["GUESS", "Calibration", "Chances", "KeptCalibration", "Scored"]
+__all__ = ["GUESS", "ORDERS", "Calibration", "Chances", "KeptCalibration", "Scored"]
 
 _LAST_FACTS = 1024
 """Of a folder, so many are looked at to tell it from another of the same size."""
@@ -67,6 +68,8 @@ _LEAST, _LEAST_IN_ALL = 1e-6, 0.03
 """The chance that everybody has, and what all of these may amount to."""
 _TYPED = math.log(0.05)
 """Where fewer of a slot's latest facts had someone who never filled it, it has a type."""
+ORDERS = ("scores", "types", "probabilities")
+"""By what candidates are listed; 'types': by scores, but for those that are impossible."""
 _FORMAT = 8
 _HEAVIEST = 1e3
 """Weights beyond this are none that was fitted."""
@@ -110,8 +113,8 @@ class Calibration:
     """(5, C) v."""
     scale: float = 1.0
     """What counts as a distance of 1 between scores."""
-    typed: bool = True
-    """Whether those that do not fit into a slot are left where their own numbers put them."""
+    order: str = "types"
+    """One of ``ORDERS``: by what the candidates are listed."""
     split: str = ""
     """Whose queries it was fitted to; empty: nobody's, the numbers are a guess."""
     queries: int = 0
@@ -142,8 +145,10 @@ class Calibration:
         """
         many = scored.entity.shape[1]
         chance = self._chances(standing)
-        head = _in_order(chance[:, :many], scored.value, standing, typed=self.typed)
-        chance = torch.cat([head, chance[:, many:]], 1)
+        if self.order != "probabilities":
+            typed = self.order == "types"
+            head = _in_order(chance[:, :many], scored.value, standing, typed=typed)
+            chance = torch.cat([head, chance[:, many:]], 1)
         holds = standing.holds.unsqueeze(1)
         if bool((holds < 1).any()):
             chance = holds * chance + (1 - holds) * _usual(standing)
@@ -209,8 +214,8 @@ class Calibration:
             raise ValueError("a hazard that is none")
         if not 0 < float(self.scale) < math.inf:
             raise ValueError(f"the scale {self.scale!r}")
-        if not isinstance(self.typed, bool):
-            raise ValueError(f"types that are {self.typed!r}")
+        if self.order not in ORDERS:
+            raise ValueError(f"the order {self.order!r}")
         if not isinstance(self.split, str) or not isinstance(self.made_for, str):
             raise ValueError(f"the split {self.split!r} of {self.made_for!r}")
         if isinstance(self.queries, bool) or not isinstance(self.queries, int):
