@@ -165,8 +165,9 @@ def test_what_happens_once_is_not_what_a_rule_repeats() -> None:
     [
         (0.0, -0.02, -0.02, "types"),
         (-0.01, -0.02, -0.02, "scores"),
-        (0.01, 0.02, -0.05, "types"),
-        (0.01, 0.02, 0.02, "probabilities"),
+        (0.01, 0.03, -0.05, "types"),
+        (0.01, 0.03, 0.03, "probabilities"),
+        (0.03, 0.03, 0.03, "types"),
     ],
 )
 def test_an_order_is_left_where_another_is_clearly_better_and_was_so_before(
@@ -183,7 +184,9 @@ def test_an_order_is_left_where_another_is_clearly_better_and_was_so_before(
         is_last = len(self.time) * 2 < len(sample.time) - 1
         noise = 0.05 * (-1.0) ** torch.arange(len(self.answer)).double()
         mean = last if is_last else before
-        return {"types": torch.full_like(noise, types), "probabilities": noise + mean}
+        by_types = torch.full_like(noise, types)
+        none = torch.zeros_like(noise)
+        return {"scores": none, "types": by_types, "probabilities": noise + mean}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_Sample, "_gains", gains)

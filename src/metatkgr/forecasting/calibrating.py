@@ -336,9 +336,10 @@ class _Sample:
         late_gain, early_gain = late._gains(fitted), second._gains(first.fit())
         both = {name: torch.cat([late_gain[name], early_gain[name]]) for name in late_gain}
         chosen = "types" if float(both["types"].sum()) >= 0 else "scores"
-        # The order is left only where that is better by more than chance would have it: on the last
+        # Scores are left only where that is better by more than chance would have it: on the last
         # queries, and on them and those before together, as what held once may have passed.
-        if _clear(late_gain["probabilities"]) and _clear(both["probabilities"]):
+        gain = [gains["probabilities"] - gains[chosen] for gains in (late_gain, both)]
+        if all(map(_clear, gain)):
             chosen = "probabilities"
         fitted = replace(fitted, order=chosen)
         stated, correct = late.first(fitted)
@@ -355,9 +356,9 @@ class _Sample:
         }
 
     def _gains(self, fitted: Calibration) -> dict[str, Tensor]:
-        """(N,) of each other order: how much higher 1 / rank is than in the order of scores."""
-        scores, *others = (self.reciprocal_ranks(replace(fitted, order=name)) for name in ORDERS)
-        return {name: ranks - scores for name, ranks in zip(ORDERS[1:], others, strict=True)}
+        """(N,) of each order: how much higher 1 / rank is than in the order of scores."""
+        ranks = {name: self.reciprocal_ranks(replace(fitted, order=name)) for name in ORDERS}
+        return {name: each - ranks["scores"] for name, each in ranks.items()}
 
     def by_rank(self, calibration: Calibration) -> list[tuple[Tensor, Tensor]]:
         """What each band of ranks was stated to have, and where the answer was."""
