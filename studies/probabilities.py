@@ -248,7 +248,7 @@ def written_order(results: dict[str, Any]) -> list[str]:
     lower = [(own - shown, error) for own, shown, error in cells if shown < own]
     told = (
         f"In {len(lower)} of {len(cells)} cells the second is lower, by at most "
-        f"{max((by for by, _ in lower), default=0):.4f} and nowhere by more than "
+        f"{max((by for by, _ in lower), default=0):.5f} and nowhere by more than "
         f"{max((by / error for by, error in lower), default=0):.1f} standard errors of the "
         "difference over queries."
     )
