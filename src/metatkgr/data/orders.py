@@ -211,8 +211,7 @@ def neighbour_rows(
 
 def inverse(relation: Tensor, relations: int) -> Tensor:
     """The other direction of directed relations; ``relations`` is 2R."""
-    half = relations // 2
-    return torch.where(relation < half, relation + half, relation - half)
+    return (relation + relations // 2) % relations
 
 
 def renumbered(relation: Tensor, now: int, then: int) -> Tensor:

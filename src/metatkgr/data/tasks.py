@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from metatkgr.data.facts import Column, Facts, IntArray
 from metatkgr.data.periods import Period, Periods, Shots
@@ -41,6 +44,20 @@ class Queries:
 
     def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Queries:
         return Queries(self.entity[rows], self.relation[rows], self.time[rows])
+
+    def columns(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """(Q,) each as tensors; made once, as a model looks up many things for the same queries."""
+        if device not in self._columns:
+            entity, relation, time = (
+                torch.from_numpy(np.ascontiguousarray(column)).to(device)
+                for column in (self.entity, self.relation, self.time)
+            )
+            self._columns[device] = entity, relation, time
+        return self._columns[device]
+
+    @cached_property
+    def _columns(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
+        return {}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from metatkgr.graph.neighbours import NeighbourOrder
 from metatkgr.graph.pairs import PairTimes
-from metatkgr.graph.ragged import expand_ranges, pack, some_rows
+from metatkgr.graph.ragged import distinct, expand_ranges, pack, some_rows
 
 __all__ = ["CoOccurrence"]
 
@@ -69,7 +69,7 @@ class CoOccurrence:
 
     @classmethod
     def _counted(cls, relations: int, steps: int, stride: int, key: Tensor, count: Tensor) -> Self:
-        key, member = torch.unique(key, return_inverse=True)
+        key, member = distinct(key)
         count = torch.zeros_like(key).index_add_(0, member, count)
         return cls(relations, steps, stride, key, torch.cat([count.new_zeros(1), count.cumsum(0)]))
 
@@ -131,15 +131,15 @@ class CoOccurrence:
             other: (N,) directed.
             time: (N,).
         """
-        own = self._count(relation, relation, time)
-        return self._count(relation, other, time) / (own + _SHRINK)
-
-    def _count(self, relation: Tensor, other: Tensor, time: Tensor) -> Tensor:
-        """(N,) pairs that had both before a time."""
-        first = (relation * self.relations + other) * self.steps
+        # Pairs that had both before the time: both relations, and the one twice.
+        near, time = relation * self.relations, time.clamp(0, self.steps)
+        first = torch.cat([near + other, near + relation]) * self.steps
         low = torch.searchsorted(self.key, first)
-        high = torch.searchsorted(self.key, first + time.clamp(0, self.steps))
-        return self.before[high] - self.before[low]
+        high = torch.searchsorted(self.key, first + torch.cat([time, time]))
+        count = self.before.index_select(0, high) - self.before.index_select(0, low)
+        with_other, own = count.view(2, -1)
+        share: Tensor = with_other / (own + _SHRINK)
+        return share
 
 
 def _first_steps(layers: list[PairTimes], pair: Tensor, entities: int, relations: int) -> Tensor:

@@ -19,7 +19,7 @@ from metatkgr.data.facts import Facts
 from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import DECAYS, by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, some_rows
+from metatkgr.graph.ragged import bisect_ranges, distinct, expand_ranges, in_order_of, some_rows
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "Slots"]
@@ -152,6 +152,23 @@ class Slots:
         row = torch.repeat_interleave(torch.tensor(sizes, device=relation.device))
         return row, *(torch.cat(column) for column in zip(*made, strict=True))
 
+    def remembered_of_each(
+        self,
+        what: str,
+        relation: Tensor,
+        time: Tensor,
+        make: Callable[[Tensor, Tensor], Made],
+    ) -> Made:
+        """The same of (Q,) slots that need not be distinct, as those of queries."""
+        if len(relation) == 1:
+            return self.remembered(what, relation, time, make)
+        room = int(time.max()) + 1 if len(time) else 1
+        slot, member = distinct(relation * room + time)
+        row, *columns = self.remembered(what, slot // room, slot % room, make)
+        low = torch.searchsorted(row, member)
+        query, position = expand_ranges(low, torch.searchsorted(row, member, right=True))
+        return query, *some_rows(position, *columns)
+
     def usage(
         self, entity: Tensor, relation: Tensor, time: Tensor, decays: tuple[float, ...] = ()
     ) -> Usage:
@@ -164,14 +181,14 @@ class Slots:
             decays: τ of each decayed count.
         """
         base, *others = self._usage
-        usage = base.read(entity, relation, time, decays)
+        usage = base.read(base.of_slot(entity, relation), time, decays)
         for part in others:
             # Of recent facts only a few are of these slots.
             low, high = part.of_slot(entity, relation)
             some = torch.nonzero(high > low).squeeze(1)
             if some.numel():
-                who, along, now = some_rows(some, entity, relation, time)
-                more = part.read(who, along, now, decays)
+                low, high, now = some_rows(some, low, high, time)
+                more = part.read((low, high), now, decays)
                 usage.count.index_add_(0, some, more.count)
                 for total, other in zip(usage.decayed, more.decayed, strict=True):
                     total.index_add_(0, some, other)
@@ -213,7 +230,7 @@ class Slots:
 
     def _lately(self, relation: Tensor, time: Tensor) -> Made:
         row, filler, step = self.recent(relation, time, _LATEST)
-        cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
+        cell, place = distinct(row * self.entities + filler)
         weight = (-(time.index_select(0, row) - step) / _SEASON).exp()
         weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
         return cell // self.entities, cell % self.entities, weight
