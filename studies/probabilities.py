@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,13 @@ from metatkgr.data.world.kinds import CAREERS, KINDS
 from metatkgr.errors import DataError
 from metatkgr.experiments.sections.tables import number, table
 from metatkgr.files import read_json, write_json
-from metatkgr.forecasting.calibrating import _Draw, _Sample, fit_calibration, judged
+from metatkgr.forecasting.calibrating import (
+    _Draw,
+    _Sample,
+    fit_calibration,
+    judged,
+    shown_above,
+)
 from metatkgr.forecasting.calibration import Calibration
 from metatkgr.forecasting.hazard import BASELINES, fit_spans, spans_of, within_report
 from metatkgr.graph.ragged import expand_ranges
@@ -40,7 +47,7 @@ from metatkgr.models.base import Model
 from metatkgr.training.opening import open_model
 from studies.held_out_graphs.graphs import graph_file
 
-__all__ = ["GRAPHS", "business", "graph", "measured", "payments", "prior"]
+__all__ = ["FRESH", "GRAPHS", "TABLES", "business", "graph", "measured", "payments", "prior"]
 
 _CUT = 0.85
 """Share of the facts that lies before the cut."""
@@ -100,6 +107,7 @@ def payments(facts: int = 20_000, seed: int = 1) -> Facts:
 
 _MADE: dict[str, Callable[[], Facts]] = {"business": business, "payments": payments}
 _PACKAGES = ("baseball", "congress", "flights")
+_OTHER_PACKAGES = ("films", "office", "gridiron", "browsers")
 GRAPHS = (
     "YAGO",
     "WIKI",
@@ -110,6 +118,13 @@ GRAPHS = (
     *_PACKAGES,
     *_MADE,
 )
+FRESH = (
+    *_OTHER_PACKAGES,
+    "world:letters:20000:11",
+    "world:contracts:20000:11",
+    "world:social:20000:11",
+)
+"""Looked at once, when all choices about probabilities, types and hazards had been made."""
 RULE, DEFAULT = "paths", "evidence"
 
 
@@ -117,7 +132,8 @@ def graph(name: str) -> Facts:
     """A graph made here, one of a package, or one of the catalogue."""
     if name in _MADE:
         return _MADE[name]()
-    return mt.load(str(graph_file(name)) if name in _PACKAGES else name)
+    made = name in (*_PACKAGES, *_OTHER_PACKAGES)
+    return mt.load(str(graph_file(name)) if made else name)
 
 
 def measured(facts: Facts, name: str = RULE, most: int = _QUERIES) -> dict[str, Any]:
@@ -143,24 +159,24 @@ def _ranked(
     draw = _Draw.of(model, visible, Period.META_TEST, 3, 0, since=since, most=most)
     assert draw is not None
     sample = _Sample.of([draw], fitted.scale)
-    chance = fitted.apply(sample.scored, sample.standing).chance
-    entity, rows = sample.scored.entity, torch.arange(len(draw.answer)).unsqueeze(1)
+    found = fitted.apply(sample.scored, sample.standing)
+    entity, rows = found.entity, torch.arange(len(draw.answer)).unsqueeze(1)
     right = (entity == draw.answer.unsqueeze(1)) & ~sample.unseen.unsqueeze(1)
-    found: dict[str, list[float]] = {}
+    equal = torch.zeros_like(found.chance)
+    orders = [shown_above(each, right) for each in (replace(found, chance=equal), found)]
+    ranked: dict[str, list[float]] = {}
     for name in FILTERS:
         true = true_answers(VisibleFacts.of(facts), draw.drawn.queries, name)
         row, position = expand_ranges(true.start, true.stop)
         known = row * len(facts.entities) + true.entity[position]
         others = ~torch.isin(rows * len(facts.entities) + entity, known)
-        ranked = []
-        for value in (sample.scored.value.double(), chance):
-            own = value.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
-            above = (others & (value > own)).sum(1) + (others & (value == own)).sum(1) / 2
-            ranked.append((right.any(1) / (1 + above)).double())
-        own, shown = ranked
+        own, shown = (
+            right.any(1) / (1 + (others & above).sum(1) + (others & beside).sum(1).double() / 2)
+            for above, beside in orders
+        )
         error = (shown - own).std() / len(own) ** 0.5
-        found[name] = [float(own.mean()), float(shown.mean()), float(error)]
-    return found
+        ranked[name] = [float(own.mean()), float(shown.mean()), float(error)]
+    return ranked
 
 
 _LEARNED_FROM = (
@@ -185,21 +201,21 @@ def prior() -> list[float]:
 
 
 def written(results: dict[str, Any]) -> list[str]:
-    """The table, in Markdown."""
+    """The table, in Markdown; with what the calibration before gave, where it was measured."""
     rows = []
     for name, found in results.items():
         before = found.get("before") or {}
-        rows.append(
-            [
-                name,
-                f"{found['queries']:,}",
-                f"{number(before.get('ece_ranks'))} → {number(found['ece_ranks'])}",
-                f"{number(found['ece'])} ({number(found['stated'])}, {number(found['correct'])})",
-                f"{number(before.get('log_loss'), 2)} → {number(found['log_loss'], 2)}",
-                f"{number(before.get('sum'), 2)} → {number(found['sum'][0], 2)}",
-                f"{found['least']:.0e}",
-            ]
-        )
+        changed = [
+            f"{number(before[key], places)} → {now}" if before else now
+            for key, places, now in (
+                ("ece_ranks", 3, number(found["ece_ranks"])),
+                ("log_loss", 2, number(found["log_loss"], 2)),
+                ("sum", 2, number(found["sum"][0], 2)),
+            )
+        ]
+        first = f"{number(found['ece'])} ({number(found['stated'])}, {number(found['correct'])})"
+        queries, least = f"{found['queries']:,}", f"{found['least']:.0e}"
+        rows.append([name, queries, changed[0], first, *changed[1:], least])
     head = ["", "queries", "all ranks", "first (stated, right)", "log-loss", "sum", "least"]
     return table(head, rows)
 
@@ -267,13 +283,17 @@ def written_within(results: dict[str, Any]) -> list[str]:
     return table(head, rows)
 
 
+TABLES = (written, written_default, written_order, written_within)
+
+
 def main(names: list[str]) -> None:
     """Measure some graphs, or all; keep what is known of the others."""
     if names == ["--prior"]:
         print(prior())
         return
     results = read_json(_RESULTS) if _RESULTS.exists() else {}
-    for name in names or GRAPHS:
+    every = (*GRAPHS, *FRESH)
+    for name in names or every:
         facts = graph(name)
         found = measured(facts) | {"within": within_report(VisibleFacts.of(facts))}
         with suppress(DataError):  # all its weights have learned from this graph
@@ -281,9 +301,10 @@ def main(names: list[str]) -> None:
         # What the calibration before this one gave on the same queries was measured once.
         results[name] = found | {"before": (results.get(name) or {}).get("before")}
         print(name, found, flush=True)
-        write_json(_RESULTS, {name: results[name] for name in GRAPHS if name in results})
-    tables = (written, written_default, written_order, written_within)
-    print("\n".join(line for one in tables for line in [*one(results), ""]))
+        write_json(_RESULTS, {name: results[name] for name in every if name in results})
+    for group in (GRAPHS, FRESH):
+        some = {name: results[name] for name in group if name in results}
+        print("\n".join(line for one in TABLES for line in [*one(some), ""]))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,12 @@ def asked_of_pip(folder: Path, *words: str) -> str:
     if not python.exists():
         python.symlink_to(sys.executable)
     command = ["make", "--silent", f"{venv}/.torch", f"VENV={venv}", "PIP=echo pip", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # Not as a part of the make that may run these tests, with its variables and its messages.
+    inside = ("MAKE", "MFLAGS", "TORCH")
+    outside = {name: os.environ[name] for name in os.environ if not name.startswith(inside)}
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env=outside
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -14,7 +14,7 @@ from metatkgr.data.facts import IntArray
 from metatkgr.data.periods import Period
 from metatkgr.data.visibility import VisibleFacts
 from metatkgr.evaluation.evaluator import in_chunks
-from metatkgr.forecasting.calibration import GUESS, Calibration, Chances, Scored
+from metatkgr.forecasting.calibration import GUESS, ORDERS, Calibration, Chances, Scored
 from metatkgr.forecasting.fitting import (
     BINS,
     bins_of,
@@ -27,7 +27,7 @@ from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.models.base import Model
 
-__all__ = ["calibration_report", "fit_calibration", "judged"]
+__all__ = ["calibration_report", "fit_calibration", "judged", "shown_above"]
 
 _QUERIES = 1000
 _CELLS = 1 << 24
@@ -154,6 +154,22 @@ def judged(
         "least": float(sample.chance_of_answers(calibration).min()),
         "sum": [float(total.min()), float(total.max())],
     }
+
+
+def shown_above(chances: Chances, right: Tensor) -> tuple[Tensor, Tensor]:
+    """(Q, M) each: who is shown above the one that is ``right``, and who is level with it.
+
+    By probability, and among equal ones by score, as forecasts are listed.
+
+    Args:
+        chances: of Q queries.
+        right: (Q, M) bool, at most one of a row; where there is none, what comes says nothing.
+    """
+    place = right.long().argmax(1, keepdim=True)
+    chance, score = chances.chance, chances.score
+    own, scored = chance.gather(1, place), score.gather(1, place)  # whole numbers stay exact
+    alike = chance == own
+    return (chance > own) | (alike & (score > scored)), alike & (score == scored)
 
 
 def _by_rank(chances: Chances, answer: Tensor, unseen: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -311,19 +327,24 @@ class _Sample:
         return _Sample(self.scored.kept(rows), self.standing.kept(rows), *columns, self.scale)
 
     def errors(self) -> dict[str, Any]:
-        """Whether the model's order is kept, and what a fit to the first is worth on the last."""
+        """By what candidates are listed, and what a fit to the first is worth on the last."""
         order = torch.argsort(self.time, stable=True)
         many = int(len(order) * (1 - _HELD_BACK))
         early, late = self._select(order[:many]), self._select(order[many:])
         fitted = early.fit()
-        # The order is changed only where that is better by more than chance would have it: on the
-        # last queries, and on them and those before together, as what held once may have passed.
-        gain = late._gain(fitted)
-        if not (_clear(gain) and _clear(torch.cat([early._gain_of_order(), gain]))):
-            fitted = replace(fitted, keeps_order=True)
+        first, second = (self._select(rows) for rows in order.tensor_split(2))
+        late_gain, early_gain = late._gains(fitted), second._gains(first.fit())
+        both = {name: torch.cat([late_gain[name], early_gain[name]]) for name in late_gain}
+        chosen = "types" if float(both["types"].sum()) >= 0 else "scores"
+        # Scores are left only where that is better by more than chance would have it: on the last
+        # queries, and on them and those before together, as what held once may have passed.
+        gain = [gains["probabilities"] - gains[chosen] for gains in (late_gain, both)]
+        if all(map(_clear, gain)):
+            chosen = "probabilities"
+        fitted = replace(fitted, order=chosen)
         stated, correct = late.first(fitted)
         return {
-            "keeps_order": fitted.keeps_order,
+            "order": fitted.order,
             "ece": expected_calibration_error(stated, correct),
             "ece_ranks": late.error(fitted),
             "log_loss": late.log_loss(fitted),
@@ -334,16 +355,10 @@ class _Sample:
             ),
         }
 
-    def _gain_of_order(self) -> Tensor:
-        """(N / 2,) what the order of a fit to the first half gains on the second."""
-        order = torch.argsort(self.time, stable=True)
-        first, second = (self._select(rows) for rows in order.tensor_split(2))
-        return second._gain(first.fit())
-
-    def _gain(self, fitted: Calibration) -> Tensor:
-        """(N,) how much higher 1 / rank is by probability than in the model's order."""
-        kept = replace(fitted, keeps_order=True)
-        return self.reciprocal_ranks(fitted) - self.reciprocal_ranks(kept)
+    def _gains(self, fitted: Calibration) -> dict[str, Tensor]:
+        """(N,) of each order: how much higher 1 / rank is than in the order of scores."""
+        ranks = {name: self.reciprocal_ranks(replace(fitted, order=name)) for name in ORDERS}
+        return {name: each - ranks["scores"] for name, each in ranks.items()}
 
     def by_rank(self, calibration: Calibration) -> list[tuple[Tensor, Tensor]]:
         """What each band of ranks was stated to have, and where the answer was."""
@@ -363,12 +378,12 @@ class _Sample:
         return stated, entity == self.answer
 
     def reciprocal_ranks(self, calibration: Calibration) -> Tensor:
-        """(N,) 1 / rank of the answers by probability; 0 for who is not among the first."""
+        """(N,) 1 / rank of the answers as they are shown; 0 for who is not among the first."""
         found = calibration.apply(self.scored, self.standing)
         right = (found.entity == self.answer.unsqueeze(1)) & ~self.unseen.unsqueeze(1)
-        own = found.chance.masked_fill(~right, -1.0).amax(1, keepdim=True)
-        above = (found.chance > own).sum(1) + 0.5 * ((found.chance == own) & ~right).sum(1)
-        return torch.where(right.any(1), 1 / (1 + above), 0.0)
+        above, beside = shown_above(found, right)
+        rank = 1 + above.sum(1) + (beside & ~right).sum(1) / 2
+        return torch.where(right.any(1), 1 / rank, 0.0)
 
     def log_loss(self, calibration: Calibration) -> float:
         """Mean of -log P(answer)."""

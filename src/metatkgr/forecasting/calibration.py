@@ -17,8 +17,11 @@ has a say by rank and distance. Nobody is left without a chance.
 The further ahead of all that is known a query lies, the more its answers are those that are usual
 in the slot: P is mixed with these, by how likely it is that the ways of now still hold.
 
-Where the order of the model foretells better than the order of these numbers, it is kept: the same
-numbers are given to the candidates in the model's order, but for those that are impossible by type.
+The numbers say how likely the first, the second, the third is; who that is, the model says best, as
+a rule. So the first candidates get their numbers in the order of their *scores*, but for those that
+are impossible by *types*, which stay where their own numbers put them. Each graph tells by its
+latest queries whether answers stand higher so (``ORDERS``): where a model repeats what happens only
+once, they stand higher by their *probabilities*.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ from metatkgr.models.base import TrainableModel
 from metatkgr.models.common.listed import Scores, best_of
 from metatkgr.training.opening import OpenModel
 
-__all__ = ["GUESS", "Calibration", "Chances", "KeptCalibration", "Scored"]
+__all__ = ["GUESS", "ORDERS", "Calibration", "Chances", "KeptCalibration", "Scored"]
 
 _LAST_FACTS = 1024
 """Of a folder, so many are looked at to tell it from another of the same size."""
@@ -65,9 +68,9 @@ _LEAST, _LEAST_IN_ALL = 1e-6, 0.03
 """The chance that everybody has, and what all of these may amount to."""
 _TYPED = math.log(0.05)
 """Where fewer of a slot's latest facts had someone who never filled it, it has a type."""
-_ALIKE = 1e-9
-"""A relative difference that is one of rounding."""
-_FORMAT = 7
+ORDERS = ("scores", "types", "probabilities")
+"""By what candidates are listed; 'types': by scores, but for those that are impossible."""
+_FORMAT = 8
 _HEAVIEST = 1e3
 """Weights beyond this are none that was fitted."""
 
@@ -110,8 +113,8 @@ class Calibration:
     """(5, C) v."""
     scale: float = 1.0
     """What counts as a distance of 1 between scores."""
-    keeps_order: bool = False
-    """Whether candidates stay in the order of their scores."""
+    order: str = "types"
+    """One of ``ORDERS``: by what the candidates are listed."""
     split: str = ""
     """Whose queries it was fitted to; empty: nobody's, the numbers are a guess."""
     queries: int = 0
@@ -140,25 +143,30 @@ class Calibration:
             scored: the first candidates of Q queries.
             standing: what they are to the queries.
         """
-        chance = self._chances(standing)
         many = scored.entity.shape[1]
+        chance = self._chances(standing)
+        if self.order != "probabilities":
+            typed = self.order == "types"
+            head = _in_order(chance[:, :many], scored.value, standing, typed=typed)
+            chance = torch.cat([head, chance[:, many:]], 1)
+        holds = standing.holds.unsqueeze(1)
+        if bool((holds < 1).any()):
+            chance = holds * chance + (1 - holds) * _usual(standing)
         head, rest, new = chance[:, :many], chance[:, many:-1], chance[:, -1]
         others = standing.count[:, many:-1].sum(1)
         each = rest.sum(1) / others.clamp(min=1)
         each = torch.where(others > 0, each, 0.0)
-        there = (standing.count[:, :many] > 0).sum(1) + others + 1
+        known = standing.count[:, :many] > 0
+        there = known.sum(1) + others + 1
         least = torch.clamp(_LEAST_IN_ALL / there, max=_LEAST)
         left = 1 - least * there
-        known = standing.count[:, :many] > 0
         head = torch.where(known, head * left.unsqueeze(1) + least.unsqueeze(1), 0.0)
-        if self.keeps_order:
-            head = _in_order(head, scored.value, standing)
         return Chances(
             scored.entity, scored.value, head, each * left + least, others, new * left + least
         )
 
     def _chances(self, standing: Standing) -> Tensor:
-        """(Q, M + 5) of the columns."""
+        """(Q, M + 5) of the columns, as long as the ways of now hold."""
         traits, whole = self._weights
         kind = standing.kind
         logit = standing.count.log()
@@ -172,11 +180,7 @@ class Calibration:
         total = torch.zeros_like(highest).scatter_add_(1, kind, share)
         kinds = (standing.whole.double() * whole).sum(2).masked_fill(~there, -math.inf)
         of_kind = torch.softmax(kinds, 1) / total.masked_fill_(~there, 1.0)
-        chance = torch.where(standing.count > 0, share * of_kind.gather(1, kind), 0.0)
-        holds = standing.holds.unsqueeze(1)
-        if bool((holds == 1).all()):
-            return chance
-        return holds * chance + (1 - holds) * _usual(standing)
+        return torch.where(standing.count > 0, share * of_kind.gather(1, kind), 0.0)
 
     @cached_property
     def _weights(self) -> tuple[Tensor, Tensor]:
@@ -210,8 +214,8 @@ class Calibration:
             raise ValueError("a hazard that is none")
         if not 0 < float(self.scale) < math.inf:
             raise ValueError(f"the scale {self.scale!r}")
-        if not isinstance(self.keeps_order, bool):
-            raise ValueError(f"an order that is {self.keeps_order!r}")
+        if self.order not in ORDERS:
+            raise ValueError(f"the order {self.order!r}")
         if not isinstance(self.split, str) or not isinstance(self.made_for, str):
             raise ValueError(f"the split {self.split!r} of {self.made_for!r}")
         if isinstance(self.queries, bool) or not isinstance(self.queries, int):
@@ -279,37 +283,41 @@ def _usual(standing: Standing) -> Tensor:
     return usual / whole
 
 
-def _in_order(chance: Tensor, value: Tensor, standing: Standing) -> Tensor:
-    """(Q, M) the same numbers, larger ones for those that score higher.
+def _in_order(chance: Tensor, value: Tensor, standing: Standing, *, typed: bool) -> Tensor:
+    """(Q, M) the same numbers, larger ones for those that score higher, equal ones for equal ones.
 
-    Left where they are: newcomers, those that may not be answers, and in a slot that has a type
-    those that do not fit.
+    Left where they are: newcomers, those that may not be answers, and where ``typed`` says so those
+    that do not fit into a slot that has a type.
 
     Args:
         chance: (Q, M) numbers.
-        value: (Q, M) scores; among equal ones the numbers decide.
+        value: (Q, M) scores.
         standing: what the candidates are.
+        typed: whether types are obeyed.
     """
     many = chance.shape[1]
     kind = standing.kind[:, :many]
-    typed = standing.whole[:, OTHER, WHOLE.index("share")] < _TYPED
     fixed = (kind == NEW) | (standing.count[:, :many] == 0)
-    fixed |= (kind == OTHER) & typed.unsqueeze(1)
-    order = torch.argsort(chance, dim=1, descending=True, stable=True)
-    score = value.gather(1, order)
-    order = order.gather(1, torch.argsort(score, dim=1, descending=True, stable=True))
+    if typed:
+        has_type = standing.whole[:, OTHER, WHOLE.index("share")] < _TYPED
+        fixed |= (kind == OTHER) & has_type.unsqueeze(1)
+    # Among equal scores those that are left come last, so that the others are neighbours.
+    order = torch.argsort(fixed, dim=1, stable=True)
+    order = order.gather(
+        1, torch.argsort(value.gather(1, order), dim=1, descending=True, stable=True)
+    )
     own, score, fixed = (column.gather(1, order) for column in (chance, value, fixed))
     largest = torch.sort(own.masked_fill(fixed, -1.0), dim=1, descending=True).values
     given = largest.gather(1, (torch.cumsum(~fixed, 1) - 1).clamp(min=0))
-    given = torch.where(fixed, own, given)
-    # Who is alike in both is as likely: the numbers of the entities must not show.
-    other = (score.diff(dim=1) != 0) | (own.diff(dim=1).abs() > _ALIKE * own[:, 1:])
-    other |= fixed[:, 1:] | fixed[:, :-1]
+    # Equal scores share what falls to them: the numbers of the entities must not show.
+    other = (score.diff(dim=1) != 0) | fixed[:, 1:] | fixed[:, :-1]
     first = torch.ones(len(own), 1, dtype=torch.bool)
     group = torch.cumsum(torch.cat([first, other], 1).flatten(), 0) - 1
     total = torch.zeros(int(group[-1]) + 1, dtype=given.dtype).index_add_(0, group, given.flatten())
     given = (total / torch.bincount(group))[group].view_as(given)
-    return torch.zeros_like(chance).scatter_(1, order, given)
+    # A mean of equal numbers may be larger than they are, by rounding.
+    given = torch.cummin(given.masked_fill(fixed, math.inf), 1).values
+    return torch.zeros_like(chance).scatter_(1, order, torch.where(fixed, own, given))
 
 
 @dataclass(frozen=True)

@@ -333,7 +333,7 @@ def _top(
 ) -> list[Candidate]:
     """The likeliest candidates of a row, each probability ``times`` that of the relation."""
     entity, score, chance = found.entity[row], found.score[row], found.chance[row]
-    order = torch.tensor(_top_order(snapshot, entity, chance, asked.top))
+    order = torch.tensor(_top_order(snapshot, entity, chance, score, asked.top))
     columns = (column[order].tolist() for column in (entity, score, chance))
     return [
         Candidate(x, relation, asked.step, float(value), times * p)
@@ -341,17 +341,22 @@ def _top(
     ]
 
 
-def _top_order(snapshot: Snapshot, entity: Tensor, values: Tensor, top: int) -> list[int]:
-    """Positions of the ``top`` largest values, largest first, equal ones by name.
+def _top_order(
+    snapshot: Snapshot, entity: Tensor, values: Tensor, score: Tensor, top: int
+) -> list[int]:
+    """Positions of the ``top`` largest values, largest first, equal ones by score, then by name.
 
     By name, not by number: an entity's number depends on when it was first heard of.
     """
     edge = torch.topk(values, min(top, len(values))).values[-1]
     inside = torch.nonzero(values >= edge).squeeze(1)
     name = snapshot.entities.name
-    columns = (inside.tolist(), values[inside].tolist(), entity[inside].tolist())
-    rows = sorted(zip(*columns, strict=True), key=lambda row: (-row[1], name(row[2])))
-    return [position for position, _, _ in rows[:top]]
+    columns = (column[inside].tolist() for column in (values, score, entity))
+    rows = sorted(
+        zip(inside.tolist(), *columns, strict=True),
+        key=lambda row: (-row[1], -row[2], name(row[3])),
+    )
+    return [position for position, *_ in rows[:top]]
 
 
 def _within(number: Any, what: str, most: int) -> int:

@@ -354,8 +354,15 @@ async def _unless_gone(receive: Receive, work: Awaitable[None]) -> None:
 def _hear(ended: asyncio.Future[None]) -> None:
     """Take note of how work ended that nobody waits for: asyncio would print that it stopped."""
     error = None if ended.cancelled() else ended.exception()
-    if error is not None and not isinstance(error.__cause__ or error, StoppedError):
+    if error is not None and not _only_stopped(error):
         _LOG.error("unexpected error after the client had gone", exc_info=error)
+
+
+def _only_stopped(error: BaseException) -> bool:
+    """Whether nothing went wrong but that work stopped; tasks that ran together fail as a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_only_stopped, error.exceptions))
+    return isinstance(error.__cause__ or error, StoppedError)
 
 
 async def _disconnected(receive: Receive) -> None:

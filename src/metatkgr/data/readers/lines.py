@@ -37,6 +37,8 @@ BLANK = " \t\r\x0b\x0c"
 """What a blank line consists of."""
 _BLOCK = 1 << 23
 _BATCH = 1 << 16
+_LINES = 1 << 18
+"""Bytes of lines whose quotes are looked at together."""
 _QUOTE, _LINE_END = ord('"'), ord("\n")
 
 
@@ -74,7 +76,10 @@ def split(file: TextFile, skip: int = 0, before: int = 0, *, fast: bool = True) 
     if not _has_unusual_bytes(file):
         # Of many files this is all: every line is as wide as the first, and none is blank.
         lines = data.count(b"\n") + (not data.endswith(b"\n"))
-        trailing = data[len(data.rstrip(b"\r\n")) :].count(b"\n")
+        stop = len(data)
+        while stop and data[stop - 1] in b"\r\n":
+            stop -= 1
+        trailing = data.count(b"\n", stop)
         usual = _split_by_arrow(file, data, lines - max(trailing - 1, 0))
         if usual is not None and not file.quoting and _has_blank(usual["subject"]):
             usual = None  # tabs and nothing else are cells to pyarrow and a blank line to us
@@ -179,7 +184,7 @@ def _has_unusual_bytes(file: TextFile) -> bool:
     return (
         b"\0" in data
         or data.startswith(BOM_UTF8)  # a second byte order mark, which pyarrow would skip
-        or data.count(b"\r") != data.count(b"\r\n")
+        or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n"))
         or not _is_utf8(data)
         or (file.quoting and b'"' in data and not _is_well_quoted(file))
     )
@@ -203,22 +208,32 @@ def _bounds(data: bytes) -> tuple[IntArray, IntArray]:
 
 
 def _is_well_quoted(file: TextFile) -> bool:
-    """Whether pyarrow splits all lines by our rules, as far as quotes go (see ``_quotes``)."""
-    data = np.frombuffer(file.data, np.uint8)
-    at = np.flatnonzero(data == _QUOTE)
-    ends = np.append(np.flatnonzero(data == _LINE_END), len(data))
-    return bool(
-        (np.searchsorted(at, ends) % 2 == 0).all()
-        and _in_place(file, at[::2], opening=True).all()
-        and _in_place(file, at[1::2], opening=False).all()
-    )
+    """Whether pyarrow splits all lines by our rules, as far as quotes go (see ``_quotes``).
+
+    Some lines at a time, so that what is made of them stays near the processor.
+    """
+    text, begin = file.data, 0
+    data = np.frombuffer(text, np.uint8)
+    while begin < len(text):
+        stop = text.find(b"\n", begin + _LINES) + 1 or len(text)
+        lines = data[begin:stop]
+        at = np.flatnonzero(lines == _QUOTE)
+        ends = np.append(np.flatnonzero(lines == _LINE_END), len(lines))
+        if (np.searchsorted(at, ends) % 2).any() or not (
+            _in_place(lines, file.delimiter, at[::2], opening=True).all()
+            and _in_place(lines, file.delimiter, at[1::2], opening=False).all()
+        ):
+            return False
+        begin = stop
+    return True
 
 
-def _in_place(file: TextFile, at: IntArray, *, opening: bool) -> npt.NDArray[np.bool_]:
-    """Whether each quote stands where one that opens (or closes) may."""
-    data = np.frombuffer(file.data, np.uint8)
+def _in_place(
+    data: npt.NDArray[np.uint8], delimiter: str, at: IntArray, *, opening: bool
+) -> npt.NDArray[np.bool_]:
+    """Whether each quote stands where one that opens (or closes) may, in whole lines."""
     allowed = np.zeros(256, bool)
-    allowed[[_QUOTE, _LINE_END, ord(file.delimiter)]] = True
+    allowed[[_QUOTE, _LINE_END, ord(delimiter)]] = True
     allowed[ord("\r")] = not opening  # of a line's end: others are unusual anyway
     # Beside the first and the last byte there is nothing: clipped, the quote stands for it.
     return allowed[data.take(at - 1 if opening else at + 1, mode="clip")]
@@ -244,7 +259,8 @@ def _quotes(
     odd = np.bincount(line, minlength=len(end)) % 2 == 1
     for opening in (True, False):
         some = opens == opening
-        odd[line[some][~_in_place(file, at[some], opening=opening)]] = True
+        misplaced = ~_in_place(data, file.delimiter, at[some], opening=opening)
+        odd[line[some][misplaced]] = True
     cut = np.flatnonzero(data == ord(file.delimiter))
     inside = (np.searchsorted(at, cut) - before[np.searchsorted(end, cut)]) % 2 == 1
     return odd, np.bincount(np.searchsorted(end, cut[inside]), minlength=len(end))

@@ -88,7 +88,8 @@ def unseen_graphs(results: Results) -> list[str]:
     for shots in (k for k in (3, 1, 2) if k in graphs.shots):
         learned = [row for row in graphs.rows(shots) if row.model not in RULES]
         seeds = {len(graphs.of(name, row, shots)) for name in graphs.datasets for row in learned}
-        seen = f"{min(seeds)} to {max(seeds)} seeds of a learned row" if seeds else "rules"
+        how_many = " to ".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else ""
+        seen = f"{how_many} seeds of a learned row" if seeds else "rules"
         tables += ["", f"{shots}-shot, {seen}:", "", *headline(graphs, shots)]
     result = (
         f"`evidence` has the higher MRR in {higher} of {len(made)} comparisons with another row, "
@@ -162,7 +163,7 @@ def _readme_sentences(results: Results) -> list[str]:
         said.append(
             f"On {len(results.test_graphs.datasets)} graphs that were set aside before any choice "
             f"and run once, it has the higher MRR in {sum(c.difference > 0 for c in made)} of "
-            f"{len(made)} comparisons so far, significantly in "
+            f"{len(made)} comparisons, significantly in "
             f"{sum(c.significant and c.difference > 0 for c in made)}, and significantly the lower "
             f"one in {sum(c.significant and c.difference < 0 for c in made)} "
             "([results](docs/results.md#graphs-that-no-choice-has-seen))."
