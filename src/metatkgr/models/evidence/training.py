@@ -126,7 +126,8 @@ def _of_queries(
     few = [_few_of_each(rows, tasks, size // len(kinds)) for rows in drawn]
     picked = np.sort(np.concatenate(few))
     queries = tasks.questions[tasks.answers.question[picked]]
-    return ExampleSet(tasks.visible, tasks.supports, queries, tasks.answers.answer[picked], 1.0)
+    supports = _own(tasks.supports, queries)
+    return ExampleSet(tasks.visible, supports, queries, tasks.answers.answer[picked], 1.0)
 
 
 def _as_they_come(tasks: Tasks, size: int, generator: np.random.Generator) -> ExampleSet:
@@ -178,10 +179,15 @@ def _of_supports(
         else:
             rows = np.arange(len(rows))
         rows = np.sort(generator.permutation(rows)[: settings.support_queries])
-        sets.append(
-            ExampleSet(visible, before, queries[rows], answer[rows], settings.support_share)
-        )
+        queries, answer = queries[rows], answer[rows]
+        own = _own(before, queries)
+        sets.append(ExampleSet(visible, own, queries, answer, settings.support_share))
     return sets
+
+
+def _own(supports: Supports, queries: Queries) -> Supports:
+    """The supports of query entities: nobody else's are read, and there are many."""
+    return supports[np.isin(supports.entity, queries.entity)]
 
 
 def answer_loss(ranker: Ranker, examples: Examples) -> Tensor:
