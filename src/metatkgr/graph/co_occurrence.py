@@ -6,6 +6,7 @@ large graph, and at any time: a pair counts from the step at which it had both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -55,10 +56,34 @@ class CoOccurrence:
             relations: 2R, of the index.
             steps: one more than their last step, or more.
         """
-        stride = 1 + len(pairs) // _SAMPLED
+
+        def links_of(entity: Tensor, most: int) -> tuple[Tensor, Tensor]:
+            low, high = pairs.of_entity(entity)
+            return expand_ranges(low, torch.minimum(high, low + most))
+
+        return cls.sampled(pairs, len(pairs), links_of, relations, steps)
+
+    @classmethod
+    def sampled(
+        cls,
+        pairs: PairTimes,
+        count: int,
+        links_of: Callable[[Tensor, int], tuple[Tensor, Tensor]],
+        relations: int,
+        steps: int,
+    ) -> Self:
+        """Of some of the links of a layer.
+
+        Args:
+            pairs: the distinct links.
+            count: how many of them there are to be sampled from.
+            links_of: rows and positions of the first so many of each entity, in their order.
+            relations: 2R, of the index.
+            steps: one more than their last step, or more.
+        """
+        stride = 1 + count // _SAMPLED
         entity = torch.arange(0, pairs.entities, stride, device=pairs.link.device)
-        low, high = pairs.of_entity(entity)
-        row, position = expand_ranges(low, torch.minimum(high, low + _OF_ONE))
+        row, position = links_of(entity, _OF_ONE)
         pair = pack((row, len(entity)), (pairs.target(position), pairs.entities))
         # Stable: the relations of a pair stay in their order.
         pair, order = torch.sort(pair, stable=True)

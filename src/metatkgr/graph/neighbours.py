@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -104,10 +104,18 @@ class NeighbourOrder:
         return source, self.target[place].long(), self.first[place].long()
 
 
+class HasTargets(Protocol):
+    """What neighbours are read from."""
+
+    @property
+    def target(self) -> Tensor:
+        """(P,) the neighbours, those of one entity together."""
+
+
 class Span(NamedTuple):
     """Where the neighbours of Q entities lie in one layer."""
 
-    order: NeighbourOrder
+    order: HasTargets
     began_in_other: Tensor
     """Ascending positions of pairs that began in another layer, and belong there."""
     low: Tensor

@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts
+from metatkgr.data.facts import Column, Facts
 from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import DECAYS, by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
@@ -51,16 +52,32 @@ class SlotOrder:
     """No fact is later."""
 
     @classmethod
-    def of(cls, facts: Facts, device: torch.device) -> Self:
-        """Of facts in time order."""
-        columns = (facts.relation, facts.object, facts.subject, facts.time)
-        relation, *others = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in columns
-        )
-        relation, order = torch.sort(relation, stable=True)
+    def of(
+        cls,
+        facts: Facts,
+        device: torch.device,
+        public: npt.NDArray[np.bool_] | None = None,
+    ) -> Self:
+        """Of facts in time order, or of some of them.
+
+        Args:
+            facts: all.
+            device: where the columns are to be.
+            public: (N,) which of them; None: all.
+        """
+
+        def column(values: Column) -> Tensor:
+            some = values if public is None else values[public]
+            return torch.from_numpy(np.ascontiguousarray(some)).to(device)
+
+        # One column after another: of a large graph, each copy counts.
+        relation, order = torch.sort(column(facts.relation), stable=True)
         kinds = torch.arange(len(facts.relations) + 1, dtype=relation.dtype, device=device)
         start = torch.searchsorted(relation, kinds)
-        object_, subject, time = (column[order] for column in others)
+        del relation
+        object_, subject, time = (
+            column(values)[order] for values in (facts.object, facts.subject, facts.time)
+        )
         return cls(object_, subject, time, start, int(time.max()) if len(time) else -1)
 
     @classmethod

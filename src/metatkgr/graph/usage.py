@@ -83,6 +83,11 @@ class SlotUsage:
             slot = pairs.link[links] // pairs.entities
             yield torch.repeat_interleave(slot, pairs.start(position).diff()), steps
 
+    @property
+    def last_step(self) -> int:
+        """No step is later."""
+        return self.pairs.last_step
+
     def of_slot(self, entity: Tensor, relation: Tensor) -> Ranges:
         """(L,) where the steps lie at which entities filled the far slot of a relation."""
         low, high = self.pairs.of_slot(entity, inverse(relation, self.relations))
@@ -97,7 +102,7 @@ class SlotUsage:
             decays: τ of each decayed count.
         """
         low, high = steps
-        high = bisect_ranges(self.time, low, high, time, largest=self.pairs.last_step)
+        high = bisect_ranges(self.time, low, high, time, largest=self.last_step)
         if not self.time.numel():
             nothing = tuple(torch.zeros_like(low, dtype=torch.float32) for _ in decays)
             return Usage(high - low, nothing, torch.full_like(low, -1))
@@ -132,7 +137,7 @@ class SlotUsage:
                 if self._stored is not None and decay in DECAYS
                 else torch.cat(
                     [
-                        running_sums(self.time[steps], slot, decay, steps.start)
+                        running_sums(self.time[steps], slot, (decay,), steps.start)[0]
                         for slot, steps in self._blocks()
                     ]
                     or [self.time.float()]
