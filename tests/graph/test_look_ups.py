@@ -160,6 +160,13 @@ def test_what_is_made_of_a_slot_is_the_same_when_it_is_asked_for_again(
         for one, other in zip(found, index.slots.recent(relation, time, 3), strict=True):
             assert one.tolist() == other.tolist()
     assert sorted(made) == every.tolist(), "each slot once"
+    # Those of queries, in any order and some of them twice.
+    relation = torch.tensor([*asked, *asked[:2]], dtype=torch.int64)
+    time = torch.full_like(relation, facts.steps)
+    found = index.slots.remembered_of_each("latest", relation, time, latest)
+    for one, other in zip(found, index.slots.recent(relation, time, 3), strict=True):
+        assert one.tolist() == other.tolist()
+    assert sorted(made) == every.tolist(), "nothing is made again"
 
 
 @given(graph=in_layers())

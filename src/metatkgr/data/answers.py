@@ -80,7 +80,7 @@ def first_linked(
         queries: Q of them.
         answer: (Q,) one for each.
     """
-    wanted = _Groups(visible, queries)
+    wanted = _Groups(visible.about(queries.entity), queries)
     sizes = len(wanted.groups), len(visible.entities)
     cell, place = torch.unique(
         pack((wanted.row, sizes[0]), (torch.from_numpy(answer), sizes[1])), return_inverse=True

@@ -343,8 +343,13 @@ class Facts:
     @cached_property
     def emerged_at(self) -> IntArray:
         """(E,) step of each entity's first fact; -1 for entities of the vocabulary without one."""
-        first = np.full(len(self.entities), np.iinfo(np.int64).max)
-        np.minimum.at(first, self.subject, self.time)
-        np.minimum.at(first, self.object, self.time)
+        first, begin = np.full(len(self.entities), np.iinfo(np.int64).max), 0
+        links = None if self.folder is None else self.folder.links()
+        if links is not None:  # the first link of each entity is at the head of its links
+            known, begin = links.first_steps(), links.facts
+            first[: len(known)] = np.where(known < 0, first[: len(known)], known)
+        time = self.time[begin:]
+        np.minimum.at(first, self.subject[begin:], time)
+        np.minimum.at(first, self.object[begin:], time)
         first[first == np.iinfo(np.int64).max] = -1
         return first

@@ -2,8 +2,8 @@
 
 DuckDB sorts them by entity and time. The orders that go by entity are made of what comes from it,
 some entities at a time and all links of each; an entity with more links than that is alone. It is
-the last part of ``data.ingest``; a training, which may see some of the facts only, writes the index
-of those into files of its own.
+the last part of ``data.ingest``; a training that goes over all links, and may see some of the facts
+only, writes the index of those into files of its own.
 """
 
 from __future__ import annotations
@@ -260,8 +260,9 @@ class _IndexWriter:
         slot = torch.repeat_interleave(link // entities, begin.diff())
         time = orders.times_of_slots(slot, time)
         self._add("usage_time", time)
-        for decay in orders.DECAYS:
-            self._add(f"usage_sum_{decay:.0f}", orders.running_sums(time, slot, decay, before))
+        all_sums = orders.running_sums(time, slot, orders.DECAYS, before)
+        for decay, sums in zip(orders.DECAYS, all_sums, strict=True):
+            self._add(f"usage_sum_{decay:.0f}", sums)
         self._times[0].append(orders.cells(slot, relations, 2 * self.part.covers).numpy())
         self._times[1].append(time.numpy())
         source, *rows = orders.neighbour_rows(*orders.neighbours(link, first, entities, relations))

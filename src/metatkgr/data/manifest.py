@@ -272,6 +272,14 @@ class StoredLinks:
             raise DataError(f"the index of {folder} is damaged, or that of other facts; {AGAIN}")
         return links
 
+    def first_steps(self) -> npt.NDArray[np.int64]:
+        """(E,) the step of each entity's first link; -1 for who has none."""
+        key, start = self.columns["key"], self.columns["start"]
+        there = start[1:] > start[:-1]
+        first = np.full(self.entities, -1, np.int64)
+        first[there] = key[start[:-1][there]] - np.flatnonzero(there) * self.steps
+        return first
+
     def _expected(self) -> dict[str, tuple[int, int]]:
         """The length of each column, and what all of its values are less than."""
         names = ("key", "link", "neighbour", "ordinal_cell")

@@ -125,7 +125,9 @@ def times_of_slots(slot: Tensor, time: Tensor) -> Tensor:
     return torch.sort(group + time).values.sub_(group).int()
 
 
-def running_sums(time: Tensor, group: Tensor, decay: float, offset: int = 0) -> Tensor:
+def running_sums(
+    time: Tensor, group: Tensor, decays: tuple[float, ...], offset: int = 0
+) -> list[Tensor]:
     r"""Decayed counts within groups, at every eighth position of a group, at its own time.
 
     .. math:: d_i = 1 + d_{i-1} e^{-(t_i - t_{i-1}) / \tau}
@@ -138,40 +140,44 @@ def running_sums(time: Tensor, group: Tensor, decay: float, offset: int = 0) -> 
     Args:
         time: (D,) ascending within a group.
         group: (D,) ascending; whole groups.
-        decay: τ.
+        decays: τ of each.
         offset: the position of the first of them, where these are some of many.
 
     Returns:
-        float32; that of the position 8 k of a group which begins at b is at b // 8 + k - 1, counted
-        from ``offset // 8``: no two are at one place. There is none of k = 0, and places may be
-        empty.
+        For each τ float32; that of the position 8 k of a group which begins at b is at
+        b // 8 + k - 1, counted from ``offset // 8``: no two are at one place. There is none of
+        k = 0, and places may be empty.
     """
-    position = torch.arange(len(time), device=time.device)
-    begin = torch.searchsorted(group, group)
-    sums = torch.zeros(
-        (offset + len(time)) // EVERY - offset // EVERY, dtype=torch.float32, device=time.device
-    )
-    place = position - begin
-    if not bool((place >= EVERY).any()):
-        return sums
-    kept = torch.nonzero(place % EVERY == 0).squeeze(1)
-    begin, place = begin[kept], place[kept] // EVERY
+    room = (offset + len(time)) // EVERY - offset // EVERY
+    all_sums = [torch.zeros(room, dtype=torch.float32, device=time.device) for _ in decays]
+    size = torch.unique_consecutive(group, return_counts=True)[1]
+    if not bool((size > EVERY).any()):
+        return all_sums
+    begin, many = size.cumsum(0).sub_(size), (size + EVERY - 1) // EVERY
+    # Of each group every eighth position from its beginning on.
+    begin = torch.repeat_interleave(begin, many)
+    place = torch.arange(len(begin), device=time.device)
+    place -= torch.repeat_interleave(many.cumsum(0).sub_(many), many)
+    kept = begin + place * EVERY
     before = kept[:, None] - torch.arange(EVERY, device=time.device)
     other = before < begin[:, None]
-    age = (time[kept][:, None] - time[before.clamp(min=0)]).double()
-    total = (age.masked_fill_(other, torch.inf) / -decay).exp_().sum(1)
-    factor = torch.zeros_like(total)
+    ages = (
+        (time[kept][:, None] - time[before.clamp_(min=0)]).double().masked_fill_(other, torch.inf)
+    )
     age = (time[kept[1:]] - time[kept[:-1]]).double().masked_fill_(place[1:] == 0, torch.inf)
-    factor[1:] = (age / -decay).exp_()
-    reach = 1
-    while reach < len(kept) and bool((factor > 0).any()):
-        total[reach:] += factor[reach:] * total[:-reach]
-        factor[reach:] = factor[reach:] * factor[:-reach]
-        reach *= 2
     later = place > 0
-    begin = (offset + begin[later]) // EVERY - offset // EVERY
-    sums[begin + place[later] - 1] = total[later].float()
-    return sums
+    place = (offset + begin[later]) // EVERY - offset // EVERY + place[later] - 1
+    for decay, sums in zip(decays, all_sums, strict=True):
+        total = (ages / -decay).exp_().sum(1)
+        factor = torch.zeros_like(total)
+        factor[1:] = (age / -decay).exp_()
+        reach = 1
+        while reach < len(kept) and bool((factor > 0).any()):
+            total[reach:] += factor[reach:] * total[:-reach]
+            factor[reach:] = factor[reach:] * factor[:-reach]
+            reach *= 2
+        sums[place] = total[later].float()
+    return all_sums
 
 
 def neighbours(
@@ -211,8 +217,7 @@ def neighbour_rows(
 
 def inverse(relation: Tensor, relations: int) -> Tensor:
     """The other direction of directed relations; ``relations`` is 2R."""
-    half = relations // 2
-    return torch.where(relation < half, relation + half, relation - half)
+    return (relation + relations // 2) % relations
 
 
 def renumbered(relation: Tensor, now: int, then: int) -> Tensor:

@@ -59,6 +59,7 @@ class Problem:
         self.visibility = visibility
         self._facts, self._seed = facts, seed
         self._shots = dict.fromkeys(Period, test_shots) | {Period.META_TRAIN: shots}
+        self._first: dict[Period, NewEntities] = {}
 
     @classmethod
     def of(
@@ -104,6 +105,11 @@ class Problem:
         """Meta-validation tasks: supports to learn from, queries to select by and nothing else."""
         return self._tasks(Period.META_VALIDATION)
 
+    @cached_property
+    def validation_supports(self) -> Supports:
+        """Those of the meta-validation tasks, for who needs no more of these."""
+        return self._supports(Period.META_VALIDATION)
+
     @property
     def earlier(self) -> Tasks:
         """Tasks of entities that emerged late in the background, as if they were new.
@@ -118,8 +124,7 @@ class Problem:
     @cached_property
     def newest(self) -> Supports:
         """The supports of the meta-test entities: observed by all, so they may be learned from."""
-        new = self._new[Period.META_TEST]
-        return new.supports(self._shots[Period.META_TEST], self._seed)
+        return self._supports(Period.META_TEST)
 
     @cached_property
     def background(self) -> VisibleFacts:
@@ -154,22 +159,27 @@ class Problem:
     def _periods(self) -> Periods:
         return Periods.of(self._facts)
 
-    @cached_property
-    def _new(self) -> dict[Period, NewEntities]:
-        """The facts of each split's new entities; tasks and supports of any K are cut from them."""
-        splits = (Period.META_TRAIN, Period.META_VALIDATION, Period.META_TEST)
-        where = (self._facts, self._periods)
-        return {split: NewEntities.of(*where, split, self.visibility) for split in splits}
-
     def _tasks(self, split: Period) -> Tasks:
-        return self._new[split].tasks(self._shots[split], self._seed)
+        new = NewEntities.of(self._facts, self._periods, split, self.visibility)
+        self._first.setdefault(split, new.first(self._shots[split].high))
+        return new.tasks(self._shots[split], self._seed)
+
+    def _supports(self, split: Period) -> Supports:
+        return self._first_facts(split).supports(self._shots[split], self._seed)
+
+    def _first_facts(self, split: Period) -> NewEntities:
+        """The facts of a split's new entities of which supports are cut; all of them are many."""
+        if split not in self._first:
+            new = NewEntities.of(self._facts, self._periods, split, self.visibility)
+            self._first[split] = new.first(self._shots[split].high)
+        return self._first[split]
 
     def _learnable(self, shots: dict[Period, Shots], before: Period) -> VisibleFacts:
         """Facts of the time (or entities) before a period, and supports from it on."""
         observed = np.zeros(len(self._facts), bool)
-        for split, new in self._new.items():
+        for split in (Period.META_TRAIN, Period.META_VALIDATION, Period.META_TEST):
             if split >= before:
-                observed |= new.in_support(shots[split], self._seed)
+                observed |= self._first_facts(split).in_support(shots[split], self._seed)
         return self._public_before(before, observed)
 
     def _public_before(self, before: Period, observed: npt.NDArray[np.bool_]) -> VisibleFacts:
@@ -177,5 +187,5 @@ class Problem:
         rule = self.visibility
         if rule is Visibility.STREAMING:  # what comes later is read query by query
             rule = Visibility.FROZEN
-        public = public_facts(self._facts, self._periods, before, rule, observed)
-        return VisibleFacts.of(self._facts, public)
+        public = public_facts(self._periods, before, rule, np.flatnonzero(observed))
+        return VisibleFacts.by_rule(self._facts, public)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from metatkgr.data.facts import Column, Facts, IntArray
+from metatkgr.data.orders import pack
 from metatkgr.data.periods import Period, Periods, Shots
 from metatkgr.data.visibility import (
     Supports,
@@ -41,6 +45,20 @@ class Queries:
 
     def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Queries:
         return Queries(self.entity[rows], self.relation[rows], self.time[rows])
+
+    def columns(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """(Q,) each as tensors; made once, as a model looks up many things for the same queries."""
+        if device not in self._columns:
+            entity, relation, time = (
+                torch.from_numpy(np.ascontiguousarray(column)).to(device)
+                for column in (self.entity, self.relation, self.time)
+            )
+            self._columns[device] = entity, relation, time
+        return self._columns[device]
+
+    @cached_property
+    def _columns(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,11 +197,18 @@ class NewEntities:
         fact: Column | IntArray = np.repeat(rows, 2)
         fact = fact.astype(np.int32) if len(facts) < 2**31 else fact
         new = np.flatnonzero(periods.of_entity[source] == split)
-        order = new[np.lexsort([relation[new], fact[new], source[new]])]
+        # Rows come by (fact, relation); a stable sort leaves those of an entity in this order.
+        order = new[torch.sort(torch.from_numpy(source[new]), stable=True).indices.numpy()]
         entity, fact = source[order], fact[order]
         ordinal = _position_in_group(entity, fact)
         columns = (entity, relation[order], target[order], fact, ordinal)
         return cls(facts, periods, split, visibility, *columns)
+
+    def first(self, most: int) -> Self:
+        """The same with so many first facts of each entity alone."""
+        kept = np.flatnonzero(self.ordinal < most)
+        names = ("entity", "relation", "other", "fact", "ordinal")
+        return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
     def in_support(
         self, shots: int | str | Shots | IntArray, seed: int = 0
@@ -204,6 +229,7 @@ class NewEntities:
         """The tasks, with what is visible while solving them."""
         facts = self.facts
         supports, in_support = self.supports(shots, seed), self.in_support(shots, seed)
+        support_facts = np.flatnonzero(in_support)
         last_support = np.full(len(facts.entities), -1)
         np.maximum.at(last_support, supports.entity, supports.time)
         # A fact of an entity with itself makes one query, in its own direction.
@@ -217,7 +243,7 @@ class NewEntities:
             self.fact[in_query],
             last_support,
         )
-        public = public_facts(facts, self.periods, self.split, self.visibility, in_support)
+        rule = public_facts(self.periods, self.split, self.visibility, support_facts)
         return Tasks(
             facts,
             self.periods,
@@ -225,10 +251,10 @@ class NewEntities:
             self._owned(shots, seed)[1],
             self.visibility,
             supports,
-            np.flatnonzero(in_support),
+            support_facts,
             questions,
             answers,
-            VisibleFacts.of(facts, public),
+            VisibleFacts.by_rule(facts, rule),
         )
 
     def _owned(
@@ -273,12 +299,26 @@ def distinct_queries(
     fact: Column | IntArray,
     last_support: IntArray,
 ) -> tuple[Queries, Answers]:
-    """Distinct (e, r, ?, t) and the answers that belong to each."""
+    """Distinct (e, r, ?, t) and the answers that belong to each.
+
+    Args:
+        facts: the whole graph.
+        entity, relation, answer, fact: (L,) by fact, at least those of one entity.
+        last_support: (E,) the last step of each entity's support.
+    """
     step = facts.time[fact]
-    order = np.lexsort([fact, entity, step, relation])
-    entity, relation, answer, fact, time = (
-        column[order].astype(np.int64) for column in (entity, relation, answer, fact, step)
+    columns = (
+        (relation, 2 * len(facts.relations)),
+        (step, facts.steps),
+        (entity, len(facts.entities)),
     )
+    # Stable: the facts of a query stay in their order.
+    key = pack(*((torch.from_numpy(column), size) for column, size in columns))
+    order = torch.sort(key, stable=True).indices.numpy()
+    columns_in_order: list[IntArray] = [
+        column[order].astype(np.int64) for column in (entity, relation, answer, fact, step)
+    ]
+    entity, relation, answer, fact, time = columns_in_order
     first = np.ones(len(order), bool)
     first[1:] = (
         (entity[1:] != entity[:-1]) | (relation[1:] != relation[:-1]) | (time[1:] != time[:-1])

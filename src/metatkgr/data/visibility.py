@@ -37,6 +37,7 @@ from metatkgr.errors import DataError, UnknownNameError
 
 __all__ = [
     "Directed",
+    "PublicRule",
     "Supports",
     "Visibility",
     "VisibleFacts",
@@ -62,29 +63,50 @@ class Visibility(StrEnum):
             raise UnknownNameError("visibility", name, [v.value for v in cls]) from None
 
 
+@dataclass(frozen=True, eq=False)
+class PublicRule:
+    """Which facts anyone may see once their time has passed, so that it can be asked of one fact.
+
+    The facts among old entities up to a step, and some besides: of each of these one end is new,
+    and all earlier facts of its two ends with one another are public too.
+    """
+
+    old: npt.NDArray[np.bool_] | None
+    """(E,) who is old; None: everybody."""
+    until: int
+    """The last step of the facts among them."""
+    besides: IntArray
+    """Ascending rows of the others."""
+
+    def mask(self, facts: Facts) -> npt.NDArray[np.bool_]:
+        """(N,) mask of the public facts."""
+        public: npt.NDArray[np.bool_] = facts.time <= self.until
+        if self.old is not None:
+            public &= self.old[facts.subject]
+            public &= self.old[facts.object]
+        public[self.besides] = True
+        return public
+
+
 def public_facts(
-    facts: Facts,
     periods: Periods,
     split: Period,
     visibility: Visibility,
-    in_support: npt.NDArray[np.bool_],
-) -> npt.NDArray[np.bool_] | None:
-    """(N,) mask of the facts that anyone may see once their time has passed; None: all.
+    in_support: IntArray,
+) -> PublicRule | None:
+    """The facts that anyone may see once their time has passed; None: all.
 
     Args:
-        facts: the whole graph.
-        periods: its periods.
+        periods: of the whole graph.
         split: the period whose new entities are being forecast.
         visibility: which rule applies.
-        in_support: (N,) mask of the facts in anyone's support.
+        in_support: ascending rows of the facts in anyone's support.
     """
     if visibility is Visibility.STREAMING:
         return None
     if visibility is Visibility.FROZEN:
-        public = facts.time <= periods.last_step[split - 1]
-    else:
-        public = periods.of_fact < split
-    return np.asarray(public | in_support)
+        return PublicRule(None, int(periods.last_step[split - 1]), in_support)
+    return PublicRule(periods.of_entity < split, int(periods.last_step[-1]), in_support)
 
 
 def as_of(facts: Facts, step: int, *, names: bool = True) -> Facts:
@@ -159,6 +181,8 @@ class VisibleFacts:
     arrival: IntArray | None = None
     """A number for each recent fact, higher for those that came later and never given twice: what
     is made of those that came first is used again. None: all came at once."""
+    rule: PublicRule | None = None
+    """What ``public`` is the mask of, where it can be said in other words."""
     layers: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary, repr=False)
     """Indices of the public facts of the base that are in use, by device: one is made once."""
     indices: WeakValueDictionary[str, Any] = field(
@@ -168,12 +192,28 @@ class VisibleFacts:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Indices do not travel: another process makes its own."""
-        return VisibleFacts, (self.base, self.public, self.recent, self.arrival)
+        return VisibleFacts, (self.base, self.public, self.recent, self.arrival, self.rule)
 
     @classmethod
     def of(cls, facts: Facts, public: npt.NDArray[np.bool_] | None = None) -> VisibleFacts:
         """The facts of a mask, or all, in both directions (a self-link too: both name e's slot)."""
         return cls(facts, public)
+
+    @classmethod
+    def by_rule(cls, facts: Facts, rule: PublicRule | None) -> VisibleFacts:
+        """The facts that are public by a rule; None: all."""
+        return cls(facts, None if rule is None else rule.mask(facts), rule=rule)
+
+    def about(self, entity: IntArray) -> VisibleFacts:
+        """Those of the facts, or more of them, that are about some entities, none of them recent.
+
+        Of new entities nothing is public but what is besides the facts of old ones, which is little
+        to go over.
+        """
+        rule = self.rule
+        if rule is None or rule.old is None or self.recent or bool(rule.old[entity].any()):
+            return self
+        return VisibleFacts.of(self.base.select(rule.besides))
 
     def grown(self, recent: Facts, arrival: IntArray | None = None) -> VisibleFacts:
         """These facts and others, none of them among these; replaces those of earlier calls."""

@@ -24,11 +24,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from metatkgr.data.orders import DECAYS
+from metatkgr.data.orders import DECAYS, found
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
 from metatkgr.graph.pairs import PairSteps
+from metatkgr.graph.ragged import distinct
 
 __all__ = [
     "KINDS",
@@ -162,7 +163,7 @@ class Standing(PerQuery):
         contact = _steps(history.last_contacts(queries), entity, history.entities)
         seen = (index.first_step_of(entity) < now) | (contact >= 0)
         room = int(time.max()) + 1 if size else 1
-        slots, member = torch.unique(relation * room + time, return_inverse=True)
+        slots, member = distinct(relation * room + time)
         latest = _LatestFacts(index, slots // room, slots % room)
         # Of those that score alike all are looked at or none: their numbers must not show.
         near = value > value[:, min(_NEAR, value.shape[1]) - 1 :][:, :1]
@@ -282,14 +283,12 @@ def _counts(
 
 
 def _steps(some: PairSteps, entity: Tensor, entities: int) -> Tensor:
-    """(Q, M) the steps of some pairs; -1 for all others."""
-    row = torch.arange(len(entity)).unsqueeze(1)
-    cell, order = torch.sort(some.query * entities + some.candidate)
-    if not len(cell):
+    """(Q, M) the steps of some pairs, by query and candidate; -1 for all others."""
+    if not len(some.step):
         return torch.full_like(entity, -1)
-    wanted = row * entities + entity
-    position = torch.searchsorted(cell, wanted).clamp(max=len(cell) - 1)
-    return torch.where(cell[position] == wanted, some.step[order][position], -1)
+    wanted = torch.arange(len(entity)).unsqueeze(1) * entities + entity
+    place, there = found(some.query * entities + some.candidate, wanted.flatten())
+    return torch.where(there, some.step.index_select(0, place), -1).view_as(entity)
 
 
 def _log_age(time: Tensor, step: Tensor) -> Tensor:
@@ -385,9 +384,15 @@ class _LatestFacts:
         return found
 
 
+def _latest_facts(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tensor, ...]:
+    """Rows of S distinct slots, near end, filler and step of their latest facts."""
+    slots = index.slots
+    return slots.remembered("latest", relation, time, partial(slots.recent_facts, most=_LATEST))
+
+
 def _shares(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of S distinct slots, and (S, 5) what :attr:`_LatestFacts.shares` says."""
-    row, near, filler, step = index.slots.recent_facts(relation, time, _LATEST)
+    row, near, filler, step = _latest_facts(index, relation, time)
     along = relation[row]
     again = index.pairs.last_step(near * index.relations + along, filler, step) >= 0
     kind = torch.full_like(row, OTHER)
@@ -403,8 +408,8 @@ def _shares(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tenso
 
 def share_with_role(index: TemporalIndex, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of S distinct slots, and (S, 2R) the share of their fillers that have each role."""
-    row, _, filler, _ = index.slots.recent_facts(relation, time, _LATEST)
-    cell = torch.unique(row * index.entities + filler)
+    row, _, filler, _ = _latest_facts(index, relation, time)
+    cell = distinct(row * index.entities + filler)[0]
     row, filler = cell // index.entities, cell % index.entities
     who, role = roles_of(index, filler, time[row])
     having = torch.zeros(len(relation), index.relations)
@@ -416,5 +421,5 @@ def share_with_role(index: TemporalIndex, relation: Tensor, time: Tensor) -> tup
 def roles_of(index: TemporalIndex, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct (row, directed relation) pairs of the latest facts of entities."""
     facts = index.last_facts(entity, time, _ROLES)
-    cell = torch.unique(facts.row * index.relations + facts.relation)
+    cell = distinct(facts.row * index.relations + facts.relation)[0]
     return cell // index.relations, cell % index.relations

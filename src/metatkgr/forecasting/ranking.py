@@ -38,6 +38,7 @@ from metatkgr.forecasting.incoming import checked_step, steps_of
 from metatkgr.forecasting.live import Snapshot
 from metatkgr.forecasting.names import checked_name
 from metatkgr.forecasting.schema import Schema
+from metatkgr.graph.ragged import distinct
 
 __all__ = [
     "SIDES",
@@ -280,10 +281,10 @@ def _alike(snapshot: Snapshot, entity: int, step: int, shots: int) -> npt.NDArra
     if not len(mine):
         return np.ones(index.relations)
     row, others, _, _ = index.slots.recent_facts(mine, torch.full_like(mine, step), _PEERS)
-    cell = torch.unique(row * index.entities + others)
+    cell = distinct(row * index.entities + others)[0]
     row, others = cell // index.entities, cell % index.entities
     facts = index.last_facts(others, torch.full_like(others, step), _ROLES)
-    cell = torch.unique(facts.row * index.relations + facts.relation)
+    cell = distinct(facts.row * index.relations + facts.relation)[0]
     peer, role = cell // index.relations, cell % index.relations
     # Each thing that it does counts alike, however many peers it gives.
     part = 1 / torch.bincount(row, minlength=len(mine)).clamp(min=1).double()[row]

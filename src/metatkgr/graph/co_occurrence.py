@@ -6,6 +6,7 @@ large graph, and at any time: a pair counts from the step at which it had both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from metatkgr.graph.neighbours import NeighbourOrder
 from metatkgr.graph.pairs import PairTimes
-from metatkgr.graph.ragged import expand_ranges, pack, some_rows
+from metatkgr.graph.ragged import distinct, expand_ranges, pack, some_rows
 
 __all__ = ["CoOccurrence"]
 
@@ -55,10 +56,34 @@ class CoOccurrence:
             relations: 2R, of the index.
             steps: one more than their last step, or more.
         """
-        stride = 1 + len(pairs) // _SAMPLED
+
+        def links_of(entity: Tensor, most: int) -> tuple[Tensor, Tensor]:
+            low, high = pairs.of_entity(entity)
+            return expand_ranges(low, torch.minimum(high, low + most))
+
+        return cls.sampled(pairs, len(pairs), links_of, relations, steps)
+
+    @classmethod
+    def sampled(
+        cls,
+        pairs: PairTimes,
+        count: int,
+        links_of: Callable[[Tensor, int], tuple[Tensor, Tensor]],
+        relations: int,
+        steps: int,
+    ) -> Self:
+        """Of some of the links of a layer.
+
+        Args:
+            pairs: the distinct links.
+            count: how many of them there are to be sampled from.
+            links_of: rows and positions of the first so many of each entity, in their order.
+            relations: 2R, of the index.
+            steps: one more than their last step, or more.
+        """
+        stride = 1 + count // _SAMPLED
         entity = torch.arange(0, pairs.entities, stride, device=pairs.link.device)
-        low, high = pairs.of_entity(entity)
-        row, position = expand_ranges(low, torch.minimum(high, low + _OF_ONE))
+        row, position = links_of(entity, _OF_ONE)
         pair = pack((row, len(entity)), (pairs.target(position), pairs.entities))
         # Stable: the relations of a pair stay in their order.
         pair, order = torch.sort(pair, stable=True)
@@ -69,7 +94,7 @@ class CoOccurrence:
 
     @classmethod
     def _counted(cls, relations: int, steps: int, stride: int, key: Tensor, count: Tensor) -> Self:
-        key, member = torch.unique(key, return_inverse=True)
+        key, member = distinct(key)
         count = torch.zeros_like(key).index_add_(0, member, count)
         return cls(relations, steps, stride, key, torch.cat([count.new_zeros(1), count.cumsum(0)]))
 
@@ -131,15 +156,15 @@ class CoOccurrence:
             other: (N,) directed.
             time: (N,).
         """
-        own = self._count(relation, relation, time)
-        return self._count(relation, other, time) / (own + _SHRINK)
-
-    def _count(self, relation: Tensor, other: Tensor, time: Tensor) -> Tensor:
-        """(N,) pairs that had both before a time."""
-        first = (relation * self.relations + other) * self.steps
+        # Pairs that had both before the time: both relations, and the one twice.
+        near, time = relation * self.relations, time.clamp(0, self.steps)
+        first = torch.cat([near + other, near + relation]) * self.steps
         low = torch.searchsorted(self.key, first)
-        high = torch.searchsorted(self.key, first + time.clamp(0, self.steps))
-        return self.before[high] - self.before[low]
+        high = torch.searchsorted(self.key, first + torch.cat([time, time]))
+        count = self.before.index_select(0, high) - self.before.index_select(0, low)
+        with_other, own = count.view(2, -1)
+        share: Tensor = with_other / (own + _SHRINK)
+        return share
 
 
 def _first_steps(layers: list[PairTimes], pair: Tensor, entities: int, relations: int) -> Tensor:

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metatkgr.data.orders import inverse
 from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.deadlines import check
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pairs import PairSteps
-from metatkgr.graph.ragged import expand_ranges, some_rows
+from metatkgr.graph.ragged import distinct, expand_ranges, some_rows
 
 __all__ = ["Frontier", "History"]
 
@@ -63,14 +64,14 @@ class History:
 
     def columns(self, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
         """Entity, relation and time of the queries, (Q,) each; times are clamped to the index."""
-        entity, relation, time = map(self._tensor, (queries.entity, queries.relation, queries.time))
+        entity, relation, time = queries.columns(self.device)
         return entity, relation, time.clamp(0, self.steps - 1)
 
     def last_links(self, queries: Queries) -> PairSteps:
         """Entities the query entity was linked to by the query's relation, and when last."""
         entity, relation, time = self.columns(queries)
         public = self.index.pairs.last_links(entity, relation, time)
-        query, own = self._own_supports(queries)
+        query, own = self._own_supports(entity)
         same = self._own_relation[own] == relation[query]
         return self._with_own(public, query[same], own[same])
 
@@ -78,32 +79,37 @@ class History:
         """Entities the query entity was linked to at all, in either direction, and when last."""
         entity, _, time = self.columns(queries)
         public = self.index.pairs.last_contacts(entity, time)
-        return self._with_own(public, *self._own_supports(queries))
+        return self._with_own(public, *self._own_supports(entity))
 
-    def _own_supports(self, queries: Queries) -> tuple[Tensor, Tensor]:
-        """The own support facts of each query: (query row, row in the supports)."""
-        entity, _, _ = self.columns(queries)
+    def _own_supports(self, entity: Tensor) -> tuple[Tensor, Tensor]:
+        """The own support facts of the entities of queries: (query row, row in the supports)."""
         low = torch.searchsorted(self._own_entity, entity)
         high = torch.searchsorted(self._own_entity, entity, right=True)
         return expand_ranges(low, high)
 
-    def own_later(self, queries: Queries) -> EntityFacts:
-        """The own support facts of each query that are not public yet: visible to it alone."""
-        _, _, time = self.columns(queries)
-        query, own = self._own_supports(queries)
-        later = self._own_time[own] >= time[query]
-        query, own = query[later], own[later]
+    def own_later(self, entity: Tensor, time: Tensor) -> EntityFacts:
+        """The own support facts of queries that are not public yet: visible to these alone.
+
+        Args:
+            entity: (Q,) the query entities.
+            time: (Q,) of the queries.
+        """
+        query, own = self._own_supports(entity)
         columns = (self._own_relation, self._own_other, self._own_time)
-        return EntityFacts(query, *(column[own] for column in columns))
+        facts = EntityFacts(query, *some_rows(own, *columns))
+        return facts.kept(facts.time >= time.index_select(0, query))
 
     def _with_own(self, public: PairSteps, query: Tensor, own: Tensor) -> PairSteps:
-        """All evidence as one; of several steps for one pair the latest stays."""
+        """All evidence as one, by query and candidate; of several steps for one pair the latest
+        stays."""
+        other, when = some_rows(own, self._own_other, self._own_time)
         query = torch.cat([public.query, query])
-        candidate = torch.cat([public.candidate, self._own_other[own]])
-        step = torch.cat([public.step, self._own_time[own]])
-        cell, member = torch.unique(query * self.entities + candidate, return_inverse=True)
+        candidate = torch.cat([public.candidate, other])
+        step = torch.cat([public.step, when])
+        cell, member = distinct(query * self.entities + candidate)
         latest = torch.full_like(cell, -1).scatter_reduce_(0, member, step, "amax")
-        return PairSteps(cell // self.entities, cell % self.entities, latest)
+        query = cell // self.entities
+        return PairSteps(query, cell - query * self.entities, latest)
 
     def facts_before(self, queries: Queries) -> Tensor:
         """(Q,) number of public facts of the query's relation before its time."""
@@ -130,16 +136,18 @@ class History:
         pairs = self.index.pairs
         along, now = some_rows(start.query, relation, time)
         ranges = pairs.of_slot(start.entity, along)
-        total = torch.zeros_like(relation)
-        for low, high in ranges:
-            total.index_add_(0, start.query, high - low)
-        cut = total > _MOST_LINKS
-        if bool(cut.any()):
-            some = torch.nonzero(cut[start.query]).squeeze(1)
+        cut = False
+        if sum(int((high - low).sum()) for low, high in ranges) > _MOST_LINKS:
+            total = torch.zeros_like(relation)
+            for low, high in ranges:
+                total.index_add_(0, start.query, high - low)
+            some = torch.nonzero((total > _MOST_LINKS)[start.query]).squeeze(1)
+            cut = some.numel() > 0
             # What is cut has no links left here, and follows below.
-            ranges = [(low, high.index_copy(0, some, low[some])) for low, high in ranges]
+            for low, high in ranges:
+                high.index_copy_(0, some, low[some])
         links = pairs.links_in(ranges, now, _LARGEST_EXPANSION)
-        if bool(cut.any()):
+        if cut:
             size = torch.bincount(start.query, minlength=len(relation))
             most = (_MOST_LINKS // size.clamp(min=1)).clamp(min=1)[start.query[some]]
             latest = pairs.latest_links(start.entity[some], along[some], now[some], most)
@@ -157,9 +165,8 @@ class History:
         their time has passed.
         """
         _, relation, time = self.columns(queries)
-        inverse = (relation + self.relations // 2) % self.relations
         frontier = self.start(queries)
-        for along in (relation, inverse, relation):
+        for along in (relation, inverse(relation, self.relations), relation):
             frontier = self.hop(frontier, along, time)
         return frontier
 
@@ -179,7 +186,7 @@ def _gather(parts: list[Frontier], entities: int) -> Frontier:
     else:
         query, entity, count = parts[0].query, parts[0].entity, parts[0].count
     cells = query * entities + entity
-    cell, member = torch.unique(cells, return_inverse=True)
+    cell, member = distinct(cells)
     total = torch.zeros_like(cell).index_add_(0, member, count)
     query = cell // entities
     return Frontier(query, cell - query * entities, total)

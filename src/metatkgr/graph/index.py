@@ -27,7 +27,7 @@ from metatkgr.graph.co_occurrence import CoOccurrence
 from metatkgr.graph.layer import LinkLayer, TimeOrder, base_layers, some_facts
 from metatkgr.graph.neighbours import Neighbours
 from metatkgr.graph.pairs import Pairs
-from metatkgr.graph.ragged import expand_ranges, in_order_of, some_rows
+from metatkgr.graph.ragged import expand_ranges, in_order_of, nothing_in, some_rows
 from metatkgr.graph.slots import Slots
 
 __all__ = ["EntityFacts", "TemporalIndex"]
@@ -333,19 +333,14 @@ class TemporalIndex:
         same = (facts.relation == relation) & (facts.target == object_) & (facts.time == step)
         return bool(same.any())
 
-    def facts_since(self, entity: Tensor, time: Tensor) -> EntityFacts:
-        """The facts of each entity at or after its time; see :meth:`since`."""
-        return self._facts(
-            entity, lambda order: (order.since(entity, time), order.starts(entity + 1))
-        )
-
     def _facts(self, entity: Tensor, ranges: _Ranges) -> EntityFacts:
         parts: list[EntityFacts] = []
         for layer in self._by_time:
             order = layer.by_time
-            row, position = expand_ranges(*ranges(order))
-            if parts and not row.numel():
+            low, high = ranges(order)
+            if parts and nothing_in(low, high):
                 continue
+            row, position = expand_ranges(low, high)
             time = order.time(entity.index_select(0, row), position)
             relation, target = order.relations_of(position), order.target.index_select(0, position)
             parts.append(EntityFacts(row, relation.long(), target.long(), time))

@@ -311,7 +311,9 @@ def base_layers(visible: VisibleFacts, device: torch.device) -> list[LinkLayer]:
 def _on_disk(visible: VisibleFacts, device: torch.device) -> StoredLinks | None:
     """The links of some facts of a large folder, in files of their own; None: in memory.
 
-    So a training, which may not see all facts, holds as little of a large graph as a forecast.
+    So a training or an evaluation that goes over all links, and may not see all facts, holds as
+    little of a large graph as a forecast. Who reads near queries needs nothing written: see
+    ``graph.nearby``.
     """
     masked = visible.base.folder is not None and visible.public is not None
     if not masked or device.type != "cpu" or len(visible) < _LARGE or not find_spec("duckdb"):

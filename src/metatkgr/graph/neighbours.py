@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import narrow, neighbour_rows, neighbours, stored_columns
 from metatkgr.graph.pairs import PairTimes, last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, some_rows
+from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, nothing_in, some_rows
 
 __all__ = ["NeighbourOrder", "Neighbours"]
 
@@ -81,11 +81,9 @@ class NeighbourOrder:
         high = (entity + 1).clamp_(max=self.start.numel() - 1)
         return self.start.index_select(0, low), self.start.index_select(0, high)
 
-    def before(self, entity: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(Q,) where the neighbours before a time lie; None: a time after all of them."""
+    def before(self, entity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) where the neighbours before a time lie."""
         low, high = self.row(entity)
-        if time is None:
-            return low, high
         return low, bisect_ranges(self.first, low, high, time, largest=self.last_step)
 
     def find(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,6 +102,26 @@ class NeighbourOrder:
             assert self.start is not None
             source = torch.repeat_interleave(self.start.diff())
         return source, self.target[place].long(), self.first[place].long()
+
+
+class HasTargets(Protocol):
+    """What neighbours are read from."""
+
+    @property
+    def target(self) -> Tensor:
+        """(P,) the neighbours, those of one entity together."""
+
+
+class Span(NamedTuple):
+    """Where the neighbours of Q entities lie in one layer."""
+
+    order: HasTargets
+    began_in_other: Tensor
+    """Ascending positions of pairs that began in another layer, and belong there."""
+    low: Tensor
+    """(Q,) first position."""
+    high: Tensor
+    """(Q,) the end, not included."""
 
 
 class Neighbours:
@@ -126,14 +144,22 @@ class Neighbours:
         last = max(order.last_step for order, _ in self._began)
         return bool((time > last).all())
 
-    def before(self, entity: Tensor, time: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-        """Where the neighbours of entities before a time lie in each layer, (Q,) low and high.
+    def before(self, entity: Tensor, time: Tensor | None) -> list[Span]:
+        """Where the neighbours of entities before a time lie, in each layer that has any.
 
         Args:
             entity: (Q,) int64.
             time: (Q,) int64; None: one for which :meth:`all_before` holds.
         """
-        return [order.before(entity, time) for order, _ in self._began]
+        spans: list[Span] = []
+        for order, began_in_other in self._began:
+            low, high = order.row(entity)
+            if spans and nothing_in(low, high):
+                continue
+            if time is not None:
+                high = bisect_ranges(order.first, low, high, time, largest=order.last_step)
+            spans.append(Span(order, began_in_other, low, high))
+        return spans
 
     def degree(self, entity: Tensor, time: Tensor) -> Tensor:
         """(Q,) how many entities each was linked to before a time, itself included if it was.
@@ -144,27 +170,33 @@ class Neighbours:
         """
         return self.count(self.before(entity, time))
 
-    def count(self, ranges: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """(Q,) how many neighbours lie in ranges that :meth:`before` gave."""
+    @staticmethod
+    def count(spans: list[Span]) -> Tensor:
+        """(Q,) how many neighbours lie in what :meth:`before` gave."""
         counts = []
-        for (_, began_in_other), (low, high) in zip(self._began, ranges, strict=True):
+        for _, began_in_other, low, high in spans:
             count = high - low
             if began_in_other.numel():
                 count = count - _within(began_in_other, low, high)
             counts.append(count)
         return sum(counts[1:], start=counts[0])
 
-    def each(self, ranges: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """(L,) rows and targets of all neighbours in ranges that :meth:`before` gave.
+    @staticmethod
+    def each(spans: list[Span], which: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(L,) rows and targets of all neighbours in what :meth:`before` gave.
 
         Rows are in no order where there are several layers.
+
+        Args:
+            spans: of (Q,) entities.
+            which: (Q,) bool, those whose neighbours are wanted; None: all.
         """
         rows: list[Tensor] = []
         targets: list[Tensor] = []
-        for (order, began_in_other), (low, high) in zip(self._began, ranges, strict=True):
+        for order, began_in_other, low, high in spans:
+            if which is not None:
+                high = torch.where(which, high, low)
             row, position = expand_ranges(low, high)
-            if rows and not row.numel():
-                continue
             if began_in_other.numel():
                 kept = ~torch.isin(position, began_in_other)
                 row, position = some_rows(kept, row, position)

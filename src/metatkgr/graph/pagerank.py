@@ -84,13 +84,13 @@ class _Missing:
     end: Tensor
     """(S,) cells at either end of one of the links, ascending."""
     fewer: Tensor
-    """(S, V) how many of them each has."""
+    """(S, V) int64 how many of them each has."""
 
     @classmethod
     def of(cls, without: Without, public: Tensor, start: Tensor, entities: int) -> _Missing:
         """Of cells that are linked to those at which walks start, and these."""
         cell, left = some_rows(torch.isin(without.cell, public), without.cell, without.left)
-        end = torch.unique(torch.cat([start, cell]))
+        end = distinct(torch.cat([start, cell]))[0]
         fewer = torch.zeros_like(end).unsqueeze(1).repeat(1, left.shape[1])
         fewer[torch.searchsorted(end, cell)] = left.long()
         of_start = torch.zeros_like(start).unsqueeze(1).repeat(1, left.shape[1])
@@ -98,30 +98,30 @@ class _Missing:
         fewer[torch.searchsorted(end, start)] = of_start
         return cls(cell, left, start, entities, end, fewer)
 
-    def degrees(self, cell: Tensor, degree: Tensor) -> Tensor:
-        """(N, V) degrees of ascending cells, (N, 1), without the links."""
+    def ends(self, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of ascending cells are an end of one of the links, and how many links it has less:
+        (n,) positions and (n, V)."""
         place, there = found(cell, self.end)
-        return degree.repeat(1, self.left.shape[1]).index_add_(0, place[there], -self.fewer[there])
+        place, fewer = some_rows(there, place, self.fewer)
+        return place, fewer
 
-    def leave_out(self, share: Tensor, cell: Tensor, walker: Tensor, reached: Tensor) -> None:
+    def leave_out(self, share: Tensor, at: Tensor, to: Tensor) -> None:
         """Make shares of walkers 0 where these follow one of the links.
 
         Args:
             share: (L, V), what is changed.
-            cell: (n,) that are left, ascending.
-            walker: (L,) from which of them.
-            reached: (L,) cells.
+            at: (L,) cells where they are; -1 where it is none of the ends.
+            to: (L,) cells where they go.
         """
-        place, there = found(cell, self.end)
-        at_end = torch.zeros_like(cell, dtype=torch.bool).index_fill_(0, place[there], True)
-        few = torch.nonzero(at_end.index_select(0, walker)).squeeze(1)
-        at, to = cell[walker[few]], reached[few]
-        begun = self.start[at // self.entities]
+        few = torch.nonzero(at >= 0).squeeze(1)
+        at, to = some_rows(few, at, to)
+        (begun,) = some_rows(at // self.entities, self.start)
         leaves = at == begun
         place, there = found(self.cell, torch.where(leaves, to, at))
         there &= leaves | (to == begun)
-        few = few[there]
-        share[few] = share[few].masked_fill_(self.left[place[there]], 0.0)
+        few, place = some_rows(there, few, place)
+        own, left = some_rows(few, share)[0], some_rows(place, self.left)[0]
+        share.index_copy_(0, few, own.masked_fill_(left, 0.0))
 
 
 class PageRank:
@@ -205,7 +205,7 @@ class PageRank:
             most: how many of each row are kept.
         """
         room = int(time.max()) + 1 if len(time) else 1
-        start, member = torch.unique(entity * room + time, return_inverse=True)
+        start, member = distinct(entity * room + time)
         key = (int(start[0]), room, most) if len(start) == 1 else None
         if key is None or self._last is None or self._last[0] != key:
             self._last = key, self.walks(start // room, start % room).best(most)
@@ -228,7 +228,7 @@ class PageRank:
         public = row * self.entities + target
         low = torch.searchsorted(self._own, entity)
         own, position = expand_ranges(low, torch.searchsorted(self._own, entity, right=True))
-        cell = torch.unique(torch.cat([public, own * self.entities + self._other[position]]))
+        cell = distinct(torch.cat([public, own * self.entities + self._other[position]]))[0]
         row = cell // self.entities
         kept, missing = torch.ones_like(cell, dtype=torch.float64).unsqueeze(1), None
         if without is not None:
@@ -249,24 +249,25 @@ class PageRank:
         """One more step of those walkers that are worth it; no time: after all links."""
         # Where even one neighbour is not worth it, nobody has to look how many there are.
         cell, mass = some_rows(_any(mass > self.threshold), cell, mass)
-        first = cell - cell % self.entities
+        entity = cell % self.entities
+        first = cell - entity
         now = None if time is None else time.index_select(0, first // self.entities)
-        ranges = self.neighbours.before(cell - first, now)
-        degree = self.neighbours.count(ranges).unsqueeze(1)
+        near = self.neighbours.before(entity, now)
+        degree = self.neighbours.count(near).unsqueeze(1)
         if missing is not None:
-            degree = missing.degrees(cell, degree)
-        worth = (mass > self.threshold * degree).logical_and_(degree > 0)
-        go_on = torch.nonzero(_any(worth)).squeeze(1)
-        cell, first, mass, degree = some_rows(go_on, cell, first, mass, degree)
+            ends, fewer = missing.ends(cell)
+            degree = degree.expand_as(mass).index_add(0, ends, fewer, alpha=-1)
+        worth = mass > self.threshold * degree
+        # Who has no neighbour left divides by 0, and goes nowhere.
         each = (1 - self.restart) * mass / degree
-        some = [(low.index_select(0, go_on), high.index_select(0, go_on)) for low, high in ranges]
-        walker, target = self.neighbours.each(some)
         if missing is not None:
-            each.masked_fill_(~worth.index_select(0, go_on), 0.0)
+            each.masked_fill_(~worth, 0.0)
+        walker, target = self.neighbours.each(near, _any(worth))
         first, share = some_rows(walker, first, each)
         reached = first.add_(target)
         if missing is not None:
-            missing.leave_out(share, cell, walker, reached)
+            at = torch.full_like(cell, -1).index_copy_(0, ends, cell.index_select(0, ends))
+            missing.leave_out(share, at.index_select(0, walker), reached)
         cell, member = distinct(reached)
         return cell, _summed(member, share, len(cell))
 

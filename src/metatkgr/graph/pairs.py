@@ -26,10 +26,14 @@ from metatkgr.graph.ragged import (
     blocks_by_size,
     expand_ranges,
     in_order_of,
+    nothing_in,
     some_rows,
 )
 
 __all__ = ["LatestLinks", "PairSteps", "PairTimes", "Pairs", "last_of_each"]
+
+Ranges = tuple[Tensor, Tensor]
+"""First positions, and ends that are not included."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,15 @@ class LatestLinks:
     def kept(self, which: Tensor | slice) -> LatestLinks:
         """Some of them: a mask, positions or a slice."""
         return LatestLinks(*some_rows(which, *vars(self).values()))
+
+    @classmethod
+    def cat(cls, parts: list[LatestLinks]) -> LatestLinks:
+        """Several as one; their rows have to follow one another."""
+        parts = [part for part in parts if part.row.numel()] or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
+        columns = (vars(part).values() for part in parts)
+        return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
     def shares(self, rows: int) -> Tensor:
         """(L,) one part of as many as the row has links."""
@@ -149,16 +162,15 @@ class PairTimes:
         """The steps at which links occurred first."""
         return self.time.index_select(0, self.start(position)).long()
 
-    def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def of_slot(self, entity: Tensor, relation: Tensor) -> Ranges:
         """(Q,) first and last position, not included, of the links of entities by a relation."""
         # Who came later than this layer has no link in it: neither key is there.
         return self._between(self._known(entity * self._now + relation), self.entities)
 
-    def _between(self, group: Tensor, room: int) -> tuple[Tensor, Tensor]:
+    def _between(self, group: Tensor, room: int) -> Ranges:
         """(Q,) positions of the first link of groups of so many keys, and of the next groups."""
         key = group * room
-        low, high = torch.searchsorted(self.link, torch.stack([key, key + room]))
-        return low, high
+        return torch.searchsorted(self.link, key), torch.searchsorted(self.link, key + room)
 
     def blocks(self, most: int) -> Iterator[tuple[slice, slice]]:
         """Positions of links and of their steps: some ``most`` steps at a time, of whole slots."""
@@ -189,7 +201,7 @@ class PairTimes:
         moved = (self._now - self.relations) // 2 * (relation >= self.relations // 2)
         return slot // self.relations * self._now + relation + moved, target
 
-    def of_entity(self, entity: Tensor) -> tuple[Tensor, Tensor]:
+    def of_entity(self, entity: Tensor) -> Ranges:
         """(Q,) the same for links by any relation."""
         return self._between(entity, self.relations * self.entities)
 
@@ -239,9 +251,15 @@ class PairTimes:
         return narrow(order), first
 
     def latest(
-        self, entity: Tensor, relation: Tensor | None, time: Tensor, most: int | Tensor
+        self, links: Ranges, by_slot: bool, time: Tensor, most: int | Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of each entity, the links (by r, or by any relation) that began last before a time.
+
+        Args:
+            links: where they lie: what :meth:`of_slot` or :meth:`of_entity` gave.
+            by_slot: whether these are links by r.
+            time: (N,).
+            most: how many of each; one number, or (N,).
 
         Returns:
             row: (L,) of the entities, non-decreasing.
@@ -249,8 +267,8 @@ class PairTimes:
                 ones in the order of relation and target.
             first: (L,) those steps.
         """
-        order, first = self.since_by_entity if relation is None else self.since_by_slot
-        low, high = self.of_entity(entity) if relation is None else self.of_slot(entity, relation)
+        order, first = self.since_by_slot if by_slot else self.since_by_entity
+        low, high = links
         high = bisect_ranges(first, low, high, time, largest=self.last_step)
         row, rank = expand_ranges(torch.maximum(low, high - most), high)
         return row, order.index_select(0, rank).long(), first.index_select(0, rank).long()
@@ -308,9 +326,11 @@ class Pairs:
         """
         return self._last(time, [pairs.of_entity(entity) for pairs in self._layers])
 
-    def _last(self, time: Tensor, ranges: list[tuple[Tensor, Tensor]]) -> PairSteps:
-        columns = []
+    def _last(self, time: Tensor, ranges: list[Ranges]) -> PairSteps:
+        columns: list[tuple[Tensor, Tensor, Tensor]] = []
         for pairs, (low, high) in zip(self._layers, ranges, strict=True):
+            if columns and nothing_in(low, high):
+                continue
             row, position = expand_ranges(low, high)
             step = pairs.last(position, time.index_select(0, row))
             row, position, step = some_rows(step >= 0, row, position, step)
@@ -331,15 +351,21 @@ class Pairs:
         self, slot: Tensor, target: Tensor, time: Tensor, position: Tensor | None
     ) -> Tensor:
         """The same; ``position`` is that of the links in the base, where all are there."""
-        if position is None:
-            latest, layers = torch.full_like(target, -1), self._layers
+        base, *others = self._layers
+        if position is not None:
+            latest = base.last(position, time)
         else:
-            latest, layers = self._layers[0].last(position, time), self._layers[1:]
-        for pairs in layers:
+            latest, (position, there) = torch.full_like(target, -1), base.find(slot, target)
+            if len(base):
+                latest = torch.where(there, base.last(position, time), latest)
+        for pairs in others:
+            # Of recent links only a few are asked for.
             position, there = pairs.find(slot, target)
-            if len(pairs):
-                step = torch.where(there, pairs.last(position, time), -1)
-                latest = torch.maximum(latest, step)
+            some = torch.nonzero(there).squeeze(1)
+            if some.numel():
+                step = pairs.last(*some_rows(some, position, time))
+                step = torch.maximum(step, latest.index_select(0, some))
+                latest = latest.index_copy(0, some, step)
         return latest
 
     def times(
@@ -383,12 +409,12 @@ class Pairs:
             row, step = some_rows(position - torch.searchsorted(row, row) < most, row, step)
         return row, step, count
 
-    def of_slot(self, entity: Tensor, relation: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def of_slot(self, entity: Tensor, relation: Tensor) -> list[Ranges]:
         """Where the links of entities by a relation lie in each layer, (N,) low and high."""
         return [pairs.of_slot(entity, relation) for pairs in self._layers]
 
     def links_in(
-        self, ranges: list[tuple[Tensor, Tensor]], time: Tensor, block: int
+        self, ranges: list[Ranges], time: Tensor, block: int
     ) -> list[tuple[Tensor, Tensor]]:
         """Distinct links that began before a time, in parts of bounded size.
 
@@ -403,7 +429,7 @@ class Pairs:
         parts: list[tuple[Tensor, Tensor]] = []
         earliest = int(time.min()) if time.numel() else 0
         for number, (pairs, (low, high)) in enumerate(zip(self._layers, ranges, strict=True)):
-            if number and not bool((high > low).any()):
+            if number and nothing_in(low, high):
                 continue
             for rows in blocks_by_size(high - low, block):
                 row, position = expand_ranges(low[rows], high[rows])
@@ -434,10 +460,11 @@ class Pairs:
         """
         parts: list[tuple[Tensor, ...]] = []
         for number, (pairs, began_in_other) in enumerate(self._began):
-            many = began_in_other.numel()
-            row, position, first = pairs.latest(entity, relation, time, most + many)
-            if number and not row.numel():
+            many, by_slot = began_in_other.numel(), relation is not None
+            links = pairs.of_entity(entity) if relation is None else pairs.of_slot(entity, relation)
+            if number and nothing_in(*links):
                 continue
+            row, position, first = pairs.latest(links, by_slot, time, most + many)
             if many:
                 kept = ~torch.isin(position, began_in_other)
                 row, position, first = last_of_each(most, *some_rows(kept, row, position, first))

@@ -12,14 +12,15 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from metatkgr.data.facts import Facts
+from metatkgr.data.facts import Column, Facts
 from metatkgr.data.manifest import StoredLinks
 from metatkgr.data.orders import DECAYS, by_cell, inverse, stored_columns
 from metatkgr.graph.pairs import last_of_each
-from metatkgr.graph.ragged import bisect_ranges, expand_ranges, in_order_of, some_rows
+from metatkgr.graph.ragged import bisect_ranges, distinct, expand_ranges, in_order_of, some_rows
 from metatkgr.graph.usage import SlotOrdinals, SlotUsage, Usage
 
 __all__ = ["SlotOrder", "Slots"]
@@ -51,16 +52,32 @@ class SlotOrder:
     """No fact is later."""
 
     @classmethod
-    def of(cls, facts: Facts, device: torch.device) -> Self:
-        """Of facts in time order."""
-        columns = (facts.relation, facts.object, facts.subject, facts.time)
-        relation, *others = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in columns
-        )
-        relation, order = torch.sort(relation, stable=True)
+    def of(
+        cls,
+        facts: Facts,
+        device: torch.device,
+        public: npt.NDArray[np.bool_] | None = None,
+    ) -> Self:
+        """Of facts in time order, or of some of them.
+
+        Args:
+            facts: all.
+            device: where the columns are to be.
+            public: (N,) which of them; None: all.
+        """
+
+        def column(values: Column) -> Tensor:
+            some = values if public is None else values[public]
+            return torch.from_numpy(np.ascontiguousarray(some)).to(device)
+
+        # One column after another: of a large graph, each copy counts.
+        relation, order = torch.sort(column(facts.relation), stable=True)
         kinds = torch.arange(len(facts.relations) + 1, dtype=relation.dtype, device=device)
         start = torch.searchsorted(relation, kinds)
-        object_, subject, time = (column[order] for column in others)
+        del relation
+        object_, subject, time = (
+            column(values)[order] for values in (facts.object, facts.subject, facts.time)
+        )
         return cls(object_, subject, time, start, int(time.max()) if len(time) else -1)
 
     @classmethod
@@ -152,6 +169,23 @@ class Slots:
         row = torch.repeat_interleave(torch.tensor(sizes, device=relation.device))
         return row, *(torch.cat(column) for column in zip(*made, strict=True))
 
+    def remembered_of_each(
+        self,
+        what: str,
+        relation: Tensor,
+        time: Tensor,
+        make: Callable[[Tensor, Tensor], Made],
+    ) -> Made:
+        """The same of (Q,) slots that need not be distinct, as those of queries."""
+        if len(relation) == 1:
+            return self.remembered(what, relation, time, make)
+        room = int(time.max()) + 1 if len(time) else 1
+        slot, member = distinct(relation * room + time)
+        row, *columns = self.remembered(what, slot // room, slot % room, make)
+        low = torch.searchsorted(row, member)
+        query, position = expand_ranges(low, torch.searchsorted(row, member, right=True))
+        return query, *some_rows(position, *columns)
+
     def usage(
         self, entity: Tensor, relation: Tensor, time: Tensor, decays: tuple[float, ...] = ()
     ) -> Usage:
@@ -164,14 +198,14 @@ class Slots:
             decays: τ of each decayed count.
         """
         base, *others = self._usage
-        usage = base.read(entity, relation, time, decays)
+        usage = base.read(base.of_slot(entity, relation), time, decays)
         for part in others:
             # Of recent facts only a few are of these slots.
             low, high = part.of_slot(entity, relation)
             some = torch.nonzero(high > low).squeeze(1)
             if some.numel():
-                who, along, now = some_rows(some, entity, relation, time)
-                more = part.read(who, along, now, decays)
+                low, high, now = some_rows(some, low, high, time)
+                more = part.read((low, high), now, decays)
                 usage.count.index_add_(0, some, more.count)
                 for total, other in zip(usage.decayed, more.decayed, strict=True):
                     total.index_add_(0, some, other)
@@ -213,7 +247,7 @@ class Slots:
 
     def _lately(self, relation: Tensor, time: Tensor) -> Made:
         row, filler, step = self.recent(relation, time, _LATEST)
-        cell, place = torch.unique(row * self.entities + filler, return_inverse=True)
+        cell, place = distinct(row * self.entities + filler)
         weight = (-(time.index_select(0, row) - step) / _SEASON).exp()
         weight = weight.new_zeros(len(cell)).index_add_(0, place, weight)
         return cell // self.entities, cell % self.entities, weight

@@ -18,12 +18,13 @@ from metatkgr.data.orders import (
     DECAYS,
     by_cell,
     cells,
+    inverse,
     renumbered,
     running_sums,
     stored_columns,
     times_of_slots,
 )
-from metatkgr.graph.pairs import PairTimes
+from metatkgr.graph.pairs import PairTimes, Ranges
 from metatkgr.graph.ragged import bisect_ranges
 
 __all__ = ["SlotOrdinals", "SlotUsage", "Usage"]
@@ -82,40 +83,50 @@ class SlotUsage:
             slot = pairs.link[links] // pairs.entities
             yield torch.repeat_interleave(slot, pairs.start(position).diff()), steps
 
-    def of_slot(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def last_step(self) -> int:
+        """No step is later."""
+        return self.pairs.last_step
+
+    def of_slot(self, entity: Tensor, relation: Tensor) -> Ranges:
         """(L,) where the steps lie at which entities filled the far slot of a relation."""
-        half = self.relations // 2
-        low, high = self.pairs.of_slot(entity, (relation + half) % self.relations)
+        low, high = self.pairs.of_slot(entity, inverse(relation, self.relations))
         return self.pairs.start(low), self.pairs.start(high)
 
-    def read(
-        self, entity: Tensor, relation: Tensor, time: Tensor, decays: tuple[float, ...]
-    ) -> Usage:
-        """What :meth:`Slots.usage` gives, of this layer."""
-        low, high = self.of_slot(entity, relation)
-        high = bisect_ranges(self.time, low, high, time, largest=self.pairs.last_step)
+    def read(self, steps: Ranges, time: Tensor, decays: tuple[float, ...]) -> Usage:
+        """What :meth:`Slots.usage` gives, of this layer.
+
+        Args:
+            steps: where these lie: what :meth:`of_slot` gave.
+            time: (L,).
+            decays: τ of each decayed count.
+        """
+        low, high = steps
+        high = bisect_ranges(self.time, low, high, time, largest=self.last_step)
         if not self.time.numel():
             nothing = tuple(torch.zeros_like(low, dtype=torch.float32) for _ in decays)
             return Usage(high - low, nothing, torch.full_like(low, -1))
+        count = high - low
         last = self.time.index_select(0, (high - 1).clamp_(min=0)).long()
-        last = torch.where(high > low, last, -1)
+        last = torch.where(count > 0, last, -1)
         if not decays:
-            return Usage(high - low, (), last)
+            return Usage(count, (), last)
         # From the last kept sum on, or from the first fact.
-        kept = (high - 1 - low).clamp(min=0) // EVERY
+        kept = (count - 1).clamp_(min=0) // EVERY
         position = (low + kept * EVERY)[:, None] + torch.arange(EVERY, device=low.device)
-        there = position < high[:, None]
-        step = self.time[position.clamp_(max=self.time.numel() - 1)]
-        age = (time[:, None] - step).float().masked_fill_(~there, torch.inf)
-        from_sum, place = kept > 0, (low // EVERY + kept - 1).clamp_(min=0)
+        beyond = position >= high[:, None]
+        step = torch.take(self.time, position.clamp_(max=self.time.numel() - 1))
+        age = (time[:, None] - step).float().masked_fill_(beyond, torch.inf)
+        from_sum, place = kept > 0, low // EVERY + kept - 1
+        place.clamp_(0, max(self.sums(decays[0]).numel() - 1, 0))
         decayed = []
         for decay in decays:
             weight, sums = (age / -decay).exp_(), self.sums(decay)
             if sums.numel():
-                before = sums.index_select(0, place.clamp(max=sums.numel() - 1))
+                before = sums.index_select(0, place)
                 weight[:, 0] *= torch.where(from_sum, before, 1.0)
             decayed.append(weight.sum(1))
-        return Usage(high - low, tuple(decayed), last)
+        return Usage(count, tuple(decayed), last)
 
     def sums(self, decay: float) -> Tensor:
         """The decayed counts at every eighth fact of a slot: see :func:`running_sums`."""
@@ -126,7 +137,7 @@ class SlotUsage:
                 if self._stored is not None and decay in DECAYS
                 else torch.cat(
                     [
-                        running_sums(self.time[steps], slot, decay, steps.start)
+                        running_sums(self.time[steps], slot, (decay,), steps.start)[0]
                         for slot, steps in self._blocks()
                     ]
                     or [self.time.float()]

@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -295,11 +294,7 @@ class TrainableModel(nn.Module, Model[SettingsT]):
 
     def columns(self, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
         """(Q,) entities, directed relations and times of queries, on the device of the weights."""
-        entity, relation, time = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
-            for column in (queries.entity, queries.relation, queries.time)
-        )
-        return entity, relation, time
+        return queries.columns(self.device)
 
     def forward(self, queries: Queries) -> Scores:
         """See ``score``."""

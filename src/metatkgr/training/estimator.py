@@ -115,11 +115,11 @@ def learn(
                 visibility=config.visibility,
                 seed=config.seed,
             )
-        selected_by = problem.validation
+        protocol = problem
 
         def validate(candidate: TrainableModel[Any]) -> float:
-            evaluation = evaluate_together(candidate, selected_by)
-            return evaluation.summary(problem.filter, resamples=0).mrr or 0.0
+            evaluation = evaluate_together(candidate, protocol.validation)
+            return evaluation.summary(protocol.filter, resamples=0).mrr or 0.0
 
         return train(
             model,

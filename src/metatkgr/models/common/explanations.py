@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from metatkgr.data.orders import inverse
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts
 from metatkgr.graph.pairs import LatestLinks, Pairs
-from metatkgr.graph.ragged import expand_ranges, in_order_of, some_rows
+from metatkgr.graph.ragged import distinct, expand_ranges, in_order_of, some_rows
 from metatkgr.models.base import Explanation, Link
 
 __all__ = ["supporting"]
@@ -55,9 +56,13 @@ def supporting(
         shared: whether neighbours of both do.
     """
     asked = _Asked.of(history, queries, candidate)
-    fillers = asked.latest(asked.answer, asked.inverse)
     parts = [_links(asked)]
-    parts += [_walks(asked, fillers)] if walks else []
+    if walks:
+        ends, along = [asked.answer, asked.entity], [asked.inverse, asked.relation]
+        fillers, first = asked.latest(ends, along)
+        parts.append(_walks(asked, first, fillers))
+    else:
+        (fillers,) = asked.latest([asked.answer], [asked.inverse])
     parts.append(_frequency(asked, fillers))
     parts += [_shared(asked)] if shared else []
     return _joined(*parts)
@@ -92,19 +97,32 @@ class _Asked:
     @cached_property
     def later(self) -> EntityFacts:
         """The own support facts of the query entities that are not public yet."""
-        return self.history.own_later(self.queries)
+        return self.history.own_later(self.entity, self.time)
 
     @property
     def inverse(self) -> Tensor:
         """(Q,) the relation, seen from the candidate."""
-        return (self.relation + self.history.relations // 2) % self.history.relations
+        return inverse(self.relation, self.history.relations)
 
-    def latest(self, entity: Tensor, relation: Tensor | None) -> _Latest:
-        """The links of one entity of each query, (Q,), that began last."""
-        links = self.pairs.latest_links(entity, relation, self.time, _LINKS + 1)
-        there = torch.bincount(links.row, minlength=len(entity))
+    def latest(self, ends: list[Tensor], relations: list[Tensor] | None) -> list[_Latest]:
+        """The links of entities of each query that began last; all are looked up together.
+
+        Args:
+            ends: (Q,) entities of the queries, some times.
+            relations: (Q,) by which, as often; None: by any.
+        """
+        along = None if relations is None else torch.cat(relations)
+        time = torch.cat([self.time] * len(ends))
+        links = self.pairs.latest_links(torch.cat(ends), along, time, _LINKS + 1)
+        there = torch.bincount(links.row, minlength=len(time))
         links, count = _last_few(links, there, torch.full_like(there, _LINKS))
-        return _Latest(links, count, there > count)
+        found, begin, queries = [], 0, len(self.time)
+        for number, some in enumerate(count.view(len(ends), queries)):
+            rows = slice(begin, begin := begin + int(some.sum()))
+            own = links.kept(rows)
+            own = replace(own, row=own.row - number * queries)
+            found.append(_Latest(own, some, there.view(len(ends), queries)[number] > some))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,12 +175,11 @@ def _links(asked: _Asked) -> _Explanations:
     return result
 
 
-def _walks(asked: _Asked, fillers: _Latest) -> _Explanations:
+def _walks(asked: _Asked, first: _Latest, fillers: _Latest) -> _Explanations:
     """Others that share a neighbour with the entity and are linked to the candidate.
 
     Walks e -r-> y <-r- z -r-> x: each middle y with each other z is a pair that may be linked.
     """
-    first = asked.latest(asked.entity, asked.relation)
     queries, relations = len(asked.time), asked.history.relations
     if not first.links.row.numel() or not fillers.links.row.numel():
         return [[] for _ in range(queries)]
@@ -233,19 +250,18 @@ def _frequency(asked: _Asked, fillers: _Latest) -> _Explanations:
 
 def _shared(asked: _Asked) -> _Explanations:
     """Neighbours of both, by whatever relation; the latest first."""
-    entity, answer = (asked.latest(end, None) for end in (asked.entity, asked.answer))
+    entity, answer = asked.latest([asked.entity, asked.answer], None)
     later, own = asked.later, entity.links
     rows = torch.cat([own.row, later.row])
     targets = torch.cat([own.target, later.target])
     # Few of a hub's neighbours are those of the other.
-    cell, others = (
-        row * asked.history.entities + target
-        for row, target in ((rows, targets), (answer.links.row, answer.links.target))
+    common, theirs = _in_both(
+        rows * asked.history.entities + targets,
+        answer.links.row * asked.history.entities + answer.links.target,
     )
-    common, theirs = torch.isin(cell, others), torch.isin(others, cell)
     relation = torch.cat([own.relation, later.relation])
     last = torch.cat([own.last, later.time])
-    of_entity = _latest_links(rows[common], targets[common], relation[common], last[common])
+    of_entity = _latest_links(*some_rows(common, rows, targets, relation, last))
     seen = answer.links.kept(theirs)
     of_answer = _latest_links(seen.row, seen.target, seen.relation, seen.last)
     neighbours: list[list[tuple[int, int, int]]] = [[] for _ in range(len(asked.time))]
@@ -262,6 +278,17 @@ def _shared(asked: _Asked) -> _Explanations:
         explanation = Explanation("shared", 0.0, tuple(links), len(found), at_least=cut[query])
         result.append([explanation] if found else [])
     return result
+
+
+def _in_both(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Which values of each are also in the other."""
+    values, member = distinct(torch.cat([one, other]))
+    members = member[: len(one)], member[len(one) :]
+    there = torch.zeros(2, len(values), dtype=torch.bool, device=one.device)
+    for row, some in zip(there, members, strict=True):
+        row.index_fill_(0, some, True)
+    both = there.all(0)
+    return both.index_select(0, members[0]), both.index_select(0, members[1])
 
 
 def _latest_links(

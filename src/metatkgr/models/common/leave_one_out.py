@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metatkgr.data.orders import DECAYS
+from metatkgr.data.orders import DECAYS, inverse
 from metatkgr.data.tasks import Queries
 from metatkgr.graph.history import Frontier, History
 from metatkgr.graph.index import EntityFacts
 from metatkgr.graph.pagerank import PageRank, Walks, Without
-from metatkgr.graph.ragged import expand_ranges, found
+from metatkgr.graph.ragged import distinct, expand_ranges, found, some_rows
 from metatkgr.graph.usage import Usage
 from metatkgr.models.base import Explanation
 
@@ -140,36 +140,41 @@ class Deletions:
     def hides(self, facts: EntityFacts) -> Tensor:
         """(L,) which facts of the rows' entities e are left out."""
         cell = facts.row * self.history.entities + facts.target
-        return self._hidden(cell, facts.relation == self.query[1][facts.row])
+        (asked,) = some_rows(facts.row, self.query[1])
+        return self._hidden(cell, facts.relation == asked)
 
     def _hidden(self, cell: Tensor, by_same: Tensor) -> Tensor:
         if not len(self.cell):
             return torch.zeros_like(by_same)
-        place = torch.searchsorted(self.cell, cell).clamp(max=len(self.cell) - 1)
-        which = torch.where(by_same, self.same[place], self.other[place])
-        return (self.cell[place] == cell) & which
+        place, there = found(self.cell, cell)
+        same, other = some_rows(place, self.same, self.other)
+        return torch.where(by_same, same, other).logical_and_(there)
 
     @cached_property
     def own(self) -> tuple[EntityFacts, EntityFacts]:
         """Facts of e with those whose links are left out and with the candidate: kept and not."""
         entities, relations = self.history.entities, self.history.relations
         entity, _, time = self.query
-        cell = torch.unique(torch.cat([self.cell, self.cells]))
+        cell = distinct(torch.cat([self.cell, self.cells]))[0]
         row, target = cell // entities, cell % entities
         # Many rows are about the same two entities, whose facts are looked up once.
-        pairs, member = torch.unique(
-            torch.stack([entity[row], target, time[row]]), dim=1, return_inverse=True
-        )
-        source, other, now = pairs.repeat_interleave(relations, 1)
-        along = torch.arange(relations, device=cell.device).repeat(pairs.shape[1])
-        slot = source * relations + along
+        steps = self.history.steps
+        asked, number = distinct(entity * steps + time)
+        pairs, member = distinct(number[row] * entities + target)
+        asked = asked[pairs // entities]
+        along = torch.arange(relations, device=cell.device).repeat(len(pairs))
+        columns = (asked // steps * relations, pairs % entities, asked % steps)
+        slot, other, now = (column.repeat_interleave(relations) for column in columns)
+        slot += along
         link, step, _ = self.history.index.pairs.times(slot, other, now, _FACTS)
-        of = torch.arange(pairs.shape[1], device=cell.device)
+        of = torch.arange(len(pairs), device=cell.device)
         low, high = (torch.searchsorted(link // relations, of, right=way) for way in (False, True))
         each, place = expand_ranges(low[member], high[member])
-        public = EntityFacts(row[each], along[link[place]], target[each], step[place])
-        later = self.history.own_later(self.queries)
-        later = later.kept(torch.isin(later.row * entities + later.target, cell))
+        link, step = some_rows(place, link, step)
+        row, target = some_rows(each, row, target)
+        public = EntityFacts(row, along.index_select(0, link), target, step)
+        later = self.history.own_later(entity, time)
+        later = later.kept(found(cell, later.row * entities + later.target)[1])
         facts = EntityFacts.cat([public, later])
         hidden = self.hides(facts)
         return facts.kept(~hidden), facts.kept(hidden)
@@ -177,9 +182,11 @@ class Deletions:
     @cached_property
     def gone(self) -> Tensor:
         """``row * E + y``, ascending: who has no link with e left."""
-        kept, hidden = (facts.row * self.history.entities + facts.target for facts in self.own)
-        every: Tensor = torch.unique(hidden)
-        return every[~torch.isin(every, kept)]
+        left, hidden = (
+            distinct(facts.row * self.history.entities + facts.target)[0] for facts in self.own
+        )
+        (gone,) = some_rows(~found(left, hidden)[1], hidden)
+        return gone
 
     def last_steps(self, *, same: bool) -> Tensor:
         """(W,) when e and the candidate last met, by r or at all; -1: never."""
@@ -197,12 +204,15 @@ class Deletions:
         usage = self.history.index.slots.usage(who, relation, time, DECAYS)
         kept, hidden = (self._in_slot(facts) for facts in self.own)
         less, alone = _counted(hidden, time), _counted(kept, time)
-        # Who met it last, where that was e.
-        back = (relation + self.history.relations // 2) % self.history.relations
-        links = self.history.index.pairs.latest_links(who, back, time, _LINKS)
-        links = links.kept(links.target != entity[links.row])
-        last = torch.full_like(who, -1).scatter_reduce_(0, links.row, links.last, "amax")
-        last = torch.maximum(last, alone.last)
+        last, some = usage.last, torch.nonzero(less.count > 0).squeeze(1)
+        if some.numel():
+            # Who met it last, where that was e.
+            back = inverse(relation, self.history.relations)
+            who, back, time = some_rows(some, who, back, time)
+            links = self.history.index.pairs.latest_links(who, back, time, _LINKS)
+            links = links.kept(links.target != entity[some[links.row]])
+            others = alone.last[some].scatter_reduce_(0, links.row, links.last, "amax")
+            last = last.index_copy(0, some, others)
 
         def left(whole: Tensor, gone: Tensor, own: Tensor) -> Tensor:
             return torch.where(self.slot, own, (whole - gone).clamp(min=0))
@@ -211,15 +221,15 @@ class Deletions:
         return Usage(
             left(usage.count, less.count, alone.count),
             tuple(left(*column) for column in columns),
-            torch.where(self.slot, alone.last, torch.where(less.count > 0, last, usage.last)),
+            torch.where(self.slot, alone.last, last),
         )
 
     def _in_slot(self, facts: EntityFacts) -> EntityFacts:
         """The public ones by r with the candidate."""
         _, relation, time = self.query
-        row = facts.row
-        wanted = (facts.target == self.answer[row]) & (facts.relation == relation[row])
-        return facts.kept(wanted & (facts.time < time[row]))
+        answer, along, now = some_rows(facts.row, self.answer, relation, time)
+        wanted = (facts.target == answer) & (facts.relation == along)
+        return facts.kept(wanted & (facts.time < now))
 
     def walks(self, past: EntityFacts | None = None) -> Frontier:
         """Walks e -r-> y <-r- z -r-> x without those that would need what is left out.
@@ -229,66 +239,62 @@ class Deletions:
         """
         history, entities = self.history, self.history.entities
         entity, relation, time = self.query
-        back = (relation + history.relations // 2) % history.relations
+        back = inverse(relation, history.relations)
         _, hidden = self.own
-        hidden = hidden.kept(hidden.relation == relation[hidden.row])
-        hidden = hidden.kept(hidden.time < time[hidden.row])
-        cut = torch.unique(hidden.row * entities + hidden.target)
+        along, now = some_rows(hidden.row, relation, time)
+        hidden = hidden.kept((hidden.relation == along) & (hidden.time < now))
+        cut = distinct(hidden.row * entities + hidden.target)[0]
         if past is None:
             walks = history.hop(history.start(self.queries), relation, time)
-            walks = _some(walks, ~torch.isin(walks.query * entities + walks.entity, cut))
+            walks = _some(walks, ~found(cut, walks.query * entities + walks.entity)[1])
         else:
-            begun = past.kept((past.relation == relation[past.row]) & (past.time < time[past.row]))
-            links = torch.unique(begun.row * entities + begun.target)
+            along, now = some_rows(past.row, relation, time)
+            begun = past.kept((past.relation == along) & (past.time < now))
+            links = distinct(begun.row * entities + begun.target)[0]
             walks = Frontier(links // entities, links % entities, torch.ones_like(links))
         walks = history.hop(walks, back, time)
-        walks = _some(walks, ~self.slot[walks.query] | (walks.entity == entity[walks.query]))
+        slot, own = some_rows(walks.query, self.slot, entity)
+        walks = _some(walks, ~slot | (walks.entity == own))
         # How often walks are at e again, where they cannot go on to those that are left out.
-        here = walks.entity == entity[walks.query]
-        again = torch.zeros_like(entity).index_add_(0, walks.query[here], walks.count[here])
+        here = _some(walks, walks.entity == entity.index_select(0, walks.query))
+        again = torch.zeros_like(entity).index_add_(0, here.query, here.count)
         walks = history.hop(walks, relation, time)
-        fewer = torch.isin(walks.query * entities + walks.entity, cut)
-        count = walks.count - fewer.long() * again[walks.query]
+        fewer = found(cut, walks.query * entities + walks.entity)[1]
+        count = walks.count - fewer.long() * again.index_select(0, walks.query)
         return _some(Frontier(walks.query, walks.entity, count), count > 0)
 
     def seen(self) -> tuple[Tensor, Tensor, Tensor]:
         """First and last step of the candidates, and how many others they were linked to."""
         who, index, (entity, _, time) = self.answer, self.history.index, self.query
         degree = index.neighbours.degree(who, time)
-        degree = degree - torch.isin(self.cells, self.gone).long()
-        first = self._first(who, entity)
-        last = index.last_step_of(who, time)
-        facts = index.last_facts(who, time, _ENDS)
-        facts = facts.kept(~self._met(facts, entity))
-        left = torch.full_like(who, -1).scatter_reduce_(0, facts.row, facts.time, "amax")
-        return first, torch.where(self._touched(who), left, last), degree
+        degree = degree - found(self.gone, self.cells)[1].long()
+        first, last = index.first_step_of(who), index.last_step_of(who, time)
+        _, hidden = self.own
+        some = distinct(hidden.row[hidden.target == who[hidden.row]])[0]
+        if some.numel():  # facts with them are left out
+            facts = index.first_facts(who[some], _ENDS)
+            facts = replace(facts, row=some[facts.row])
+            first = _first_of(facts.kept(~self._met(facts, entity)), first, some)
+            facts = index.last_facts(who[some], time[some], _ENDS)
+            facts = replace(facts, row=some[facts.row])
+            facts = facts.kept(~self._met(facts, entity))
+            left = torch.full_like(who, -1).scatter_reduce_(0, facts.row, facts.time, "amax")
+            last = last.index_copy(0, some, left[some])
+        return first, last, degree
 
     def entity_first(self) -> Tensor:
         """(W,) when each e was first seen."""
-        return self._first(self.query[0], None)
-
-    def _first(self, who: Tensor, entity: Tensor | None) -> Tensor:
-        """(W,) first step of e, or of candidates whose facts with e may be left out."""
-        index = self.history.index
-        facts = index.first_facts(who, _ENDS)
-        hidden = self.hides(facts) if entity is None else self._met(facts, entity)
-        facts = facts.kept(~hidden)
-        left = torch.full_like(who, _NEVER).scatter_reduce_(0, facts.row, facts.time, "amin")
-        touched = self._touched(who if entity is not None else None)
-        return torch.where(touched, left, index.first_step_of(who))
-
-    def _touched(self, who: Tensor | None) -> Tensor:
-        """(W,) whether facts of e are left out; of candidates, facts with them."""
-        _, hidden = self.own
-        touched = torch.zeros_like(self.slot)
-        which = hidden.row if who is None else hidden.row[hidden.target == who[hidden.row]]
-        touched[which] = True
-        return touched
+        index, (entity, _, _) = self.history.index, self.query
+        first, some = index.first_step_of(entity), distinct(self.own[1].row)[0]
+        if not some.numel():
+            return first
+        facts = index.first_facts(entity[some], _ENDS)
+        facts = replace(facts, row=some[facts.row])
+        return _first_of(facts.kept(~self.hides(facts)), first, some)
 
     def _met(self, facts: EntityFacts, entity: Tensor) -> Tensor:
         """Which facts of the candidates are with e and left out."""
-        half = self.history.relations // 2
-        relation = (facts.relation + half) % self.history.relations
+        relation = inverse(facts.relation, self.history.relations)
         cell = facts.row * self.history.entities + self.answer[facts.row]
         hidden = self._hidden(cell, relation == self.query[1][facts.row])
         return hidden & (facts.target == entity[facts.row])
@@ -337,16 +343,17 @@ class Deletions:
         place, there = found(ends, walked_as * entities + self.answer)
         at_e, known = found(ends, walked_as * entities + entity)
         # Of many neighbours: who goes straight from e to one that is no neighbour any more.
-        straight = torch.isin(self.cells, self.gone) & (degree > _NEIGHBOURS)
+        straight = found(self.gone, self.cells)[1] & (degree > _NEIGHBOURS)
         share = (1 - pagerank.restart) / degree.clamp(min=1) * (known & straight)
 
-        def rest(mass: Tensor) -> Tensor:
-            return (mass[place] - share * mass[at_e]).clamp(min=0)[there]
-
         rows = torch.nonzero(there).squeeze(1)
-        return Walks(
-            rows, self.answer[rows], rest(walks.far), rest(walks.near), walks.lost[walked_as]
-        )
+        answer, share, place, at_e = some_rows(rows, self.answer, share, place, at_e)
+
+        def rest(mass: Tensor) -> Tensor:
+            whole, through_e = mass.index_select(0, place), mass.index_select(0, at_e)
+            return (whole - share * through_e).clamp_(min=0)
+
+        return Walks(rows, answer, rest(walks.far), rest(walks.near), walks.lost[walked_as])
 
 
 def _others(why: Explanation) -> list[int]:
@@ -359,7 +366,7 @@ def _others(why: Explanation) -> list[int]:
 
 def _counted(facts: EntityFacts, time: Tensor) -> Usage:
     """How often each row has one of some facts before its time."""
-    row, age = facts.row, time[facts.row] - facts.time
+    row, age = facts.row, time.index_select(0, facts.row) - facts.time
     zero = torch.zeros_like(time, dtype=torch.float32)
     return Usage(
         torch.bincount(row, minlength=len(time)),
@@ -368,8 +375,14 @@ def _counted(facts: EntityFacts, time: Tensor) -> Usage:
     )
 
 
+def _first_of(facts: EntityFacts, first: Tensor, some: Tensor) -> Tensor:
+    """(W,) first steps; of some rows the first of these facts."""
+    left = torch.full_like(first, _NEVER).scatter_reduce_(0, facts.row, facts.time, "amin")
+    return first.index_copy(0, some, left[some])
+
+
 def _some(walks: Frontier, which: Tensor) -> Frontier:
-    return Frontier(walks.query[which], walks.entity[which], walks.count[which])
+    return Frontier(*some_rows(which, walks.query, walks.entity, walks.count))
 
 
 def by_weight(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metatkgr.graph.ragged import expand_ranges, pack, some_rows
+from metatkgr.graph.ragged import ascending, distinct, pack, some_rows
 from metatkgr.graph.slots import Slots
 
 __all__ = ["ListedScores", "Scores", "best_of"]
@@ -51,9 +51,9 @@ class ListedScores:
         offset: Tensor,
         slope: Tensor,
     ) -> None:
-        key, order = torch.sort(pack((query, len(relation)), (entity, entities)))
+        key, order = ascending(pack((query, len(relation)), (entity, entities)))
         self._key = key
-        self.query, self.entity, self.score = query[order], entity[order], score[order]
+        self.query, self.entity, self.score = some_rows(order, query, entity, score)
         self.rows, self.entities = len(relation), entities
         self.device = score.device
         self._slots, self._relation, self._time = slots, relation, time
@@ -179,7 +179,7 @@ class ListedScores:
             rest = tuple(column.to(self.device) for column in everybody)
             rest = some_rows(~self._find(*rest)[1], *rest)
             cell = torch.cat([query, rest[0]]) * self.entities + torch.cat([entity, rest[1]])
-            cell = torch.unique(cell)
+            cell = distinct(cell)[0]
             query, entity = cell // self.entities, cell % self.entities
             known = listed + torch.bincount(query, minlength=self.rows)
             count = self._counts(query, entity)
@@ -202,12 +202,8 @@ class ListedScores:
     def _frequent(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Some queries, who filled the slot of each lately, and how often."""
         relation, time = some_rows(rows, self._relation, self._time)
-        room = int(time.max()) + 1 if len(rows) else 1
-        slot, member = torch.unique(relation * room + time, return_inverse=True)
-        row, *about = self._slots.remembered("often", slot // room, slot % room, self._lately)
-        low = torch.searchsorted(row, member)
-        place, position = expand_ranges(low, torch.searchsorted(row, member, right=True))
-        return rows[place], *some_rows(position, *about)
+        row, *about = self._slots.remembered_of_each("often", relation, time, self._lately)
+        return rows.index_select(0, row), *about
 
     def _lately(self, relation: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of distinct slots, who filled them lately, and how often at all."""
@@ -218,7 +214,7 @@ class ListedScores:
         """(Q, E) scores of all entities; for small graphs."""
         room = int(self._time.max()) + 1 if self.rows else 1
         # Counts hang on the slot and the time alone: once for all queries that share them.
-        slot, member = torch.unique(self._relation * room + self._time, return_inverse=True)
+        slot, member = distinct(self._relation * room + self._time)
         cell = slot.repeat_interleave(self.entities)
         entity = torch.arange(self.entities, device=self.device).repeat(len(slot))
         count = self._slots.usage(entity, cell // room, cell % room, ()).count

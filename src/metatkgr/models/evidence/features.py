@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -72,65 +73,66 @@ class Reading:
     last_link: Tensor
     """When e was last linked to anybody by r; -1: never."""
 
-    @property
+    @cached_property
     def seen_in_slot(self) -> Tensor:
         """Whether x ever filled this slot of r."""
         return self.slot_count > 0
 
-    def age(self, step: Tensor) -> Tensor:
-        """How long ago a step was, logarithmic."""
-        return (self.now - step).clamp(min=0).float().log1p()
+    def since(self, step: Tensor, seen: Tensor) -> Tensor:
+        """Steps of what was seen; now, for all else: no time has passed."""
+        return torch.where(seen, step, self.now)
 
 
 class _Feature(NamedTuple):
     name: str
     kind: str
     """What it goes with when a kind of evidence is left out; '': it always stays."""
-    formula: Callable[[Reading], Tensor]
-
-
-def _share(value: Tensor) -> Tensor:
-    return (value + _TINY).log()
+    scale: str
+    """What is made of the value: see ``_SCALES``."""
+    value: Callable[[Reading], Tensor]
 
 
 _TABLE = (
-    _Feature("link", "", lambda x: x.link >= 0),
-    _Feature("link_age", "", lambda x: (x.link >= 0) * x.age(x.link)),
-    _Feature("link_count", "", lambda x: x.link_count.log1p()),
-    _Feature("contact", "contact", lambda x: x.contact >= 0),
-    _Feature("contact_age", "contact", lambda x: (x.contact >= 0) * x.age(x.contact)),
-    _Feature("co_occurrence", "contact", lambda x: x.co_occurrence),
-    _Feature("slot_count", "frequency", lambda x: x.slot_count.log1p()),
-    _Feature("slot_recent", "frequency", lambda x: x.slot_decayed[0].log1p()),
-    _Feature("slot_season", "frequency", lambda x: x.slot_decayed[1].log1p()),
-    _Feature("slot_era", "frequency", lambda x: x.slot_decayed[2].log1p()),
-    _Feature("slot_age", "frequency", lambda x: x.seen_in_slot * x.age(x.slot_last)),
-    _Feature("slot", "", lambda x: x.seen_in_slot),
-    _Feature("age", "age", lambda x: x.age(x.first)),
-    _Feature("idle", "age", lambda x: x.age(x.last)),
-    _Feature("degree", "", lambda x: x.degree.log1p()),
+    _Feature("link", "", "flag", lambda x: x.link >= 0),
+    _Feature("link_age", "", "age", lambda x: x.since(x.link, x.link >= 0)),
+    _Feature("link_count", "", "count", lambda x: x.link_count),
+    _Feature("contact", "contact", "flag", lambda x: x.contact >= 0),
+    _Feature("contact_age", "contact", "age", lambda x: x.since(x.contact, x.contact >= 0)),
+    _Feature("co_occurrence", "contact", "plain", lambda x: x.co_occurrence),
+    _Feature("slot_count", "frequency", "count", lambda x: x.slot_count),
+    _Feature("slot_recent", "frequency", "sum", lambda x: x.slot_decayed[0]),
+    _Feature("slot_season", "frequency", "sum", lambda x: x.slot_decayed[1]),
+    _Feature("slot_era", "frequency", "sum", lambda x: x.slot_decayed[2]),
+    _Feature("slot_age", "frequency", "age", lambda x: x.since(x.slot_last, x.seen_in_slot)),
+    _Feature("slot", "", "flag", lambda x: x.seen_in_slot),
+    _Feature("age", "age", "age", lambda x: x.first),
+    _Feature("idle", "age", "age", lambda x: x.last),
+    _Feature("degree", "", "count", lambda x: x.degree),
     # How far apart e and x appeared.
     _Feature(
-        "cohort", "age", lambda x: (x.first - torch.minimum(x.entity_first, x.now)).abs().log1p()
+        "cohort", "age", "count", lambda x: (x.first - torch.minimum(x.entity_first, x.now)).abs()
     ),
-    _Feature("walks", "walks", lambda x: x.walks.log1p()),
-    _Feature("near", "walks", lambda x: _share(x.near)),
-    _Feature("far", "walks", lambda x: _share(x.far)),
+    _Feature("walks", "walks", "count", lambda x: x.walks),
+    _Feature("near", "walks", "share", lambda x: x.near),
+    _Feature("far", "walks", "share", lambda x: x.far),
     # The same where x filled this slot or was linked to e; else below all.
     _Feature(
         "far_slot",
         "walks",
-        lambda x: torch.where(x.seen_in_slot | (x.contact >= 0), _share(x.far_slot), _NOT_THERE),
+        "plain",
+        lambda x: torch.where(
+            x.seen_in_slot | (x.contact >= 0), (x.far_slot + _TINY).log(), _NOT_THERE
+        ),
     ),
-    _Feature("peers", "peers", lambda x: _share(x.peers)),
-    _Feature("peers_timed", "peers", lambda x: _share(x.peers_timed)),
-    _Feature("partners", "peers", lambda x: _share(x.partners)),
-    _Feature("partners_timed", "peers", lambda x: _share(x.partners_timed)),
-    _Feature("similar", "", lambda x: x.similar),
+    _Feature("peers", "peers", "share", lambda x: x.peers),
+    _Feature("peers_timed", "peers", "share", lambda x: x.peers_timed),
+    _Feature("partners", "peers", "share", lambda x: x.partners),
+    _Feature("partners_timed", "peers", "share", lambda x: x.partners_timed),
+    _Feature("similar", "", "plain", lambda x: x.similar),
     # Of e alone: what the others mean depends on them.
-    _Feature("facts", "", lambda x: x.facts.log1p()),
-    _Feature("has_link", "", lambda x: x.last_link >= 0),
-    _Feature("last_link_age", "", lambda x: (x.last_link >= 0) * x.age(x.last_link)),
+    _Feature("facts", "", "count", lambda x: x.facts),
+    _Feature("has_link", "", "flag", lambda x: x.last_link >= 0),
+    _Feature("last_link_age", "", "age", lambda x: x.since(x.last_link, x.last_link >= 0)),
 )
 """A change of order or number makes trained weights worthless."""
 
@@ -145,12 +147,30 @@ def columns_of(kind: str) -> list[int]:
     return [number for number, feature in enumerate(_TABLE) if feature.kind == kind]
 
 
+_SCALES = ("flag", "age", "count", "sum", "share", "plain")
+"""How values become features: as 0 or 1; the steps since then, or whole numbers, or sums, in
+log(1 + ·); shares in log(· + 10⁻⁶); and such as are features already."""
+_BY_SCALE = {scale: [feature for feature in _TABLE if feature.scale == scale] for scale in _SCALES}
+_NAMES = [feature.name for features in _BY_SCALE.values() for feature in features]
+_PLACES = torch.tensor([_NAMES.index(name) for name in FEATURES])
+"""(F,) where each feature is among those by their scales."""
+
+
 def features_of(reading: Reading, left_out: set[str]) -> Tensor:
     """(N, F) features of the candidates; 0 for kinds that are left out."""
-    columns = [
-        torch.zeros_like(reading.far)
-        if feature.kind in left_out
-        else feature.formula(reading).float()
-        for feature in _TABLE
+
+    # Those of one scale together: an operation takes longer to call than to run.
+    def values(scale: str) -> Tensor:
+        return torch.stack([feature.value(reading) for feature in _BY_SCALE[scale]])
+
+    rows = [
+        values("flag").float(),
+        (reading.now - values("age")).clamp_(min=0).float().log1p_(),
+        torch.cat([values("count").float(), values("sum")]).log1p_(),
+        values("share").add_(_TINY).log_(),
+        values("plain"),
     ]
-    return torch.stack(columns, -1)
+    features = torch.cat(rows).T.index_select(1, _PLACES.to(reading.now.device))
+    for kind in left_out:
+        features[:, columns_of(kind)] = 0.0
+    return features

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import SettingsError
 from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.ragged import some_rows
 from metatkgr.models.base import Explains, Explanation, Phase, TrainableModel
 from metatkgr.models.common.explanations import supporting
 from metatkgr.models.common.leave_one_out import Deletions, by_weight
@@ -184,15 +186,17 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
         """Query, entity and score of candidates and of all repeats, (L,) each."""
         entities, (_, relation, time) = self.reader_.entities, self.reader_.columns(queries)
         row = candidates.query
-        ranked = self.evidence(candidates.features, relation[row], self.settings.prior)
+        asked = relation.index_select(0, row)
+        ranked = self.evidence(candidates.features, asked, self.settings.prior)
         cell, scores = row * entities + candidates.entity, ranked.double()
         if self.settings.repeats_first:
             known = candidates.repeats
             (link, share), again = known.values, known.cell // entities
             # Old partners are no candidates, but repeats all the same.
-            new = candidates.link < 0
-            cell, row = torch.cat([cell[new], known.cell]), torch.cat([row[new], again])
-            scores = torch.cat([scores[new], repeat_scores(link, time[again], share)])
+            cell, row, scores = some_rows(candidates.link < 0, cell, row, scores)
+            cell, row = torch.cat([cell, known.cell]), torch.cat([row, again])
+            repeats = repeat_scores(link, time.index_select(0, again), share)
+            scores = torch.cat([scores, repeats])
         return row, cell % entities, scores
 
     @torch.no_grad()
@@ -206,9 +210,9 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
         similar = self.similar(deletions.queries)
         read = self.reader_.read(deletions.queries, similar, deletions=deletions)
         row, entity, scores = self._ranked(read, deletions.queries)
-        own = entity == deletions.answer[row]
+        row, scores = some_rows(entity == deletions.answer.index_select(0, row), row, scores)
         score = torch.zeros(len(deletions), dtype=torch.float64, device=self.device)
-        score[row[own]] = scores[own]
+        score.index_copy_(0, row, scores)
         rest = self._rest(queries, candidate)
         rest = rest.repeat_interleave(torch.tensor([1 + len(some) for some in found]))
         return by_weight(found, functional.logsigmoid(score - rest.to(self.device)), first)
@@ -223,19 +227,25 @@ class EvidenceModel(TrainableModel[EvidenceSettings], Explains):
 
     def _rest(self, queries: Queries, candidate: Tensor) -> Tensor:
         """(Q,) logarithm of what speaks for all other candidates of each query."""
-        keys, result = list(_keys(queries)), []
+        keys = list(_keys(queries))
         missing = [number for number, key in enumerate(keys) if key not in self._scored]
         fresh: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         if missing:
             row, entity, scores = self._score(queries[np.array(missing, np.int64)], 0)
             for place, number in enumerate(missing):
                 fresh[keys[number]] = entity[row == place], scores[row == place]
-        for key, one in zip(keys, candidate, strict=True):
+        groups: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for number, key in enumerate(keys):
+            groups[key].append(number)
+        result = torch.zeros(len(keys), dtype=torch.float64, device=self.device)
+        for key, numbers in groups.items():
             entity, scores = fresh.get(key) or self._scored[key]
-            others = scores[entity != one]
+            rows = torch.tensor(numbers, device=self.device)
+            others = entity != candidate.index_select(0, rows).unsqueeze(1)
+            rest = torch.where(others, scores, -torch.inf).logsumexp(1)
             # Where nobody else is a candidate, all are alike.
-            result.append(torch.logsumexp(others, 0) if len(others) else scores.new_zeros(()))
-        return torch.stack(result)
+            result[rows] = torch.where(others.any(1), rest, 0.0)
+        return result
 
     def similar(self, queries: Queries) -> Similar | None:
         """Log-softmax of the translation scores over candidates; None: there are no vectors."""

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,12 +22,12 @@ from metatkgr.data.visibility import Supports
 from metatkgr.graph.history import History
 from metatkgr.graph.index import EntityFacts, TemporalIndex
 from metatkgr.graph.pagerank import PageRank, Walks
-from metatkgr.graph.ragged import best_of_each, expand_ranges, some_rows
+from metatkgr.graph.ragged import best_of_each, distinct, some_rows
 from metatkgr.models.common.leave_one_out import Deletions
 from metatkgr.models.common.scores import relation_vectors
 from metatkgr.models.evidence.features import Reading, features_of
 from metatkgr.models.evidence.settings import EvidenceSettings
-from metatkgr.models.evidence.walks import latest_of_facts, peer_walks
+from metatkgr.models.evidence.walks import peer_walks
 
 __all__ = [
     "Candidates",
@@ -64,9 +63,7 @@ def translated(vectors: tuple[Tensor, Tensor] | None, queries: Queries) -> Simil
     if vectors is None:
         return None
     entity, relation = vectors
-    who, directed = (
-        torch.from_numpy(column).to(entity.device) for column in (queries.entity, queries.relation)
-    )
+    who, directed, _ = queries.columns(entity.device)
     moved = entity[who] + relation_vectors(relation, directed)
 
     def of_pairs(row: Tensor, candidate: Tensor) -> Tensor:
@@ -137,20 +134,13 @@ class Reader:
         settings: EvidenceSettings,
     ) -> None:
         self.index, self.settings, self.device = index, settings, index.device
-        self.entities, self.relations = index.entities, index.relations
-        self.own = TemporalIndex.of_supports(
-            supports, entities=self.entities, relations=self.relations, device=self.device
-        )
+        self.entities, self._half = index.entities, index.relations // 2
         self.history = History(index, supports)
         self.pagerank = PageRank(index.neighbours, supports, threshold=settings.threshold)
 
     def columns(self, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
         """Entity, relation and time of the queries, (Q,) each."""
-        entity, relation, time = (
-            torch.from_numpy(np.ascontiguousarray(column)).to(self.device)
-            for column in (queries.entity, queries.relation, queries.time)
-        )
-        return entity, relation, time
+        return queries.columns(self.device)
 
     def read(
         self,
@@ -171,9 +161,9 @@ class Reader:
         query = entity, relation, time = self.columns(queries)
         if deletions is not None:
             # Rows that differ in their candidates alone share what begins with facts of e.
-            some = torch.unique(deletions.first_alike)
+            some = distinct(deletions.first_alike)[0]
             past = self._past(entity[some], time[some], _MOST_AGAIN)
-            past = replace(past, row=some[past.row])
+            past = replace(past, row=some.index_select(0, past.row))
             past = past.kept(~deletions.hides(past))
             known = self._known(past, relation, time)
             reached, walks = deletions.reached(self.pagerank, _REACHED), deletions.walks(past)
@@ -190,8 +180,9 @@ class Reader:
                 self._frequent(relation, time),
             ]
             cell, covered = self._choose(wanted, entity, answer)
-        row, who = cell // self.entities, cell % self.entities
-        now = time[row]
+        row = cell // self.entities
+        who = cell - row * self.entities
+        asked, now, lost = some_rows(row, relation, time, reached.lost)
         origin = row if deletions is None else deletions.first_alike
         begun = origin * self.entities + who
         link, contact, count, co_occurrence = known.at(begun, -1, -1, 0, _LOWEST)
@@ -202,17 +193,21 @@ class Reader:
             usage, (first, last, degree) = deletions.usage(), deletions.seen()
             entity_first = deletions.entity_first()
         else:
-            usage = self.index.slots.usage(who, relation[row], now, DECAYS)
+            usage = self.index.slots.usage(who, asked, now, DECAYS)
             first, last = self.index.first_step_of(who), self.index.last_step_of(who, now)
             degree = self.index.neighbours.degree(who, now)
             entity_first = self.index.first_step_of(entity)
-        peers, peers_timed = self._peers(past, query, begun, partners=False)
         if deletions is not None:
-            peers, peers_timed = peers * ~deletions.slot, peers_timed * ~deletions.slot
-        same = past.relation == relation[past.row]
-        partners, partners_timed = self._peers(past.kept(same), query, begun, partners=True)
+            some, place = distinct(begun)
+            walked = peer_walks(self.index, past, query, some, self.settings.branches)
+            walked = walked.index_select(1, place)
+            walked[:2] *= ~deletions.slot
+        else:
+            walked = peer_walks(self.index, past, query, begun, self.settings.branches)
+        peers, peers_timed, partners, partners_timed = walked
+        same = past.kept(past.relation == relation.index_select(0, past.row))
         last_link = torch.full_like(entity, -1)
-        last_link.scatter_reduce_(0, past.row[same], past.time[same], "amax")
+        last_link.scatter_reduce_(0, same.row, same.time, "amax")
         facts = torch.bincount(past.row, minlength=len(queries))
         facts_of_slot = self.index.slots.facts_before(relation, time).clamp(min=1)
         reading = Reading(
@@ -227,32 +222,37 @@ class Reader:
             first=torch.minimum(first, now),
             last=torch.where(last >= 0, last, now),
             degree=degree,
-            entity_first=entity_first[row],
+            entity_first=entity_first.index_select(0, row),
             walks=ends.at(begun, 0)[0],
             near=near,
             far=far,
-            far_slot=far + _UNKNOWN * reached.lost[row] * usage.count / facts_of_slot[row],
+            far_slot=far + _UNKNOWN * lost * usage.count / facts_of_slot.index_select(0, row),
             peers=peers,
             peers_timed=peers_timed,
             partners=partners,
             partners_timed=partners_timed,
             similar=torch.zeros_like(far) if similar is None else similar(row, who),
-            facts=facts[origin],
-            last_link=last_link[origin],
+            facts=facts.index_select(0, origin),
+            last_link=last_link.index_select(0, origin),
         )
         features = features_of(reading, self.settings.left_out)
         # Of all that e was linked to; without some facts, of the candidates alone.
         partner, step = (known.cell, known.values[0]) if deletions is None else (cell, link)
         partner, step = some_rows(step >= 0, partner, step)
-        repeats = self._repeats(partner, step, reached, query)
+        repeats = self._repeats(partner, step, reached, query, facts_of_slot)
         return Candidates(row, who, features, link, covered, repeats)
 
     def _repeats(
-        self, cell: Tensor, link: Tensor, reached: Walks, query: tuple[Tensor, Tensor, Tensor]
+        self,
+        cell: Tensor,
+        link: Tensor,
+        reached: Walks,
+        query: tuple[Tensor, Tensor, Tensor],
+        facts: Tensor,
     ) -> Listing:
         """Last step and PageRank of all that e was linked to by r.
 
-        Walkers whose end is not known are taken to end where the slot's facts are.
+        Walkers whose end is not known are taken to end where the slot's (Q,) facts are.
         """
         if not cell.numel():
             return Listing(cell, (link, cell.float()))
@@ -260,27 +260,30 @@ class Reader:
         row = cell // self.entities
         shares = Listing(reached.row * self.entities + reached.entity, (reached.far,))
         (far,) = shares.at(cell, 0)
-        slot = relation[row], time[row]
-        count = self.index.slots.usage(cell % self.entities, *slot).count
-        facts = self.index.slots.facts_before(relation, time).clamp(min=1)
-        return Listing(cell, (link, far + reached.lost[row] * count / facts[row]))
+        relation, time, lost, facts = some_rows(row, relation, time, reached.lost, facts)
+        count = self.index.slots.usage(cell - row * self.entities, relation, time).count
+        return Listing(cell, (link, far + lost * count / facts))
 
     def _past(self, entity: Tensor, time: Tensor, most: int) -> EntityFacts:
         """The visible facts of each entity: public ones before its time, and its own support."""
-        own = self.own.facts_since(entity, time)
+        own = self.history.own_later(entity, time)
+        # A fact of e with itself has two rows in a support, and is one.
+        twice = (own.target == entity.index_select(0, own.row)) & (own.relation >= self._half)
+        own = own.kept(~twice)
         return EntityFacts.cat([self.index.facts_of(entity, time, most), own])
 
     def _known(self, past: EntityFacts, relation: Tensor, time: Tensor) -> Listing:
         """Whom e was linked to: last step by r and by any relation, how often by r, and whether
         such links go with one by r."""
-        asked = relation[past.row]
-        cell, member = torch.unique(past.row * self.entities + past.target, return_inverse=True)
+        asked, now = some_rows(past.row, relation, time)
+        cell, member = distinct(past.row * self.entities + past.target)
         same = past.relation == asked
         never = torch.full_like(cell, -1)
-        link = never.scatter_reduce(0, member[same], past.time[same], "amax")
+        linked, when = some_rows(same, member, past.time)
+        link = never.scatter_reduce(0, linked, when, "amax")
         contact = never.scatter_reduce(0, member, past.time, "amax")
         count = torch.zeros_like(cell).index_add_(0, member, same.long())
-        share = self.index.co_occurrence.share(past.relation, asked, time[past.row])
+        share = self.index.co_occurrence.share(past.relation, asked, now)
         share = share.clamp(min=_LEAST_CO_OCCURRENCE).log()
         goes_with = share.new_full(cell.shape, _LOWEST).scatter_reduce_(0, member, share, "amax")
         return Listing(cell, (link, contact, count, goes_with))
@@ -289,32 +292,27 @@ class Reader:
         """Cells of those that e was linked to last: by r, then by any relation."""
         link, contact, _, _ = known.values
         last = torch.where(link >= 0, link + self.history.steps, contact)
-        return known.cell[best_of_each(self.settings.recent, known.cell // self.entities, last)]
+        best = best_of_each(self.settings.recent, known.cell // self.entities, last)
+        return known.cell.index_select(0, best)
 
     def _near(self, reached: Walks, relation: Tensor, time: Tensor) -> list[Tensor]:
         """Cells of the nearest by PageRank: of those that filled the slot, and of all."""
         row, near = reached.row, self.settings.near
         cell = row * self.entities + reached.entity
-        filled = self.index.slots.usage(reached.entity, relation[row], time[row]).count > 0
+        relation, time = some_rows(row, relation, time)
+        filled = self.index.slots.usage(reached.entity, relation, time).count > 0
         some, of, far = some_rows(filled, cell, row, reached.far)
-        cells = [some[best_of_each(near, of, far)]]
+        cells = [some.index_select(0, best_of_each(near, of, far))]
         if near > 1:
-            cells.append(cell[best_of_each(near // 2, row, reached.far)])
+            cells.append(cell.index_select(0, best_of_each(near // 2, row, reached.far)))
         return cells
 
     def _frequent(self, relation: Tensor, time: Tensor) -> Tensor:
         """Cells of those that filled the slot most often of late."""
-        room = int(time.max()) + 1 if len(time) else 1
-        slot, member = torch.unique(relation * room + time, return_inverse=True)
         name = f"frequent {self.settings.frequent}"
-        slots = slot // room, slot % room
-        row, filler = self.index.slots.remembered(name, *slots, self._frequent_of_slots)
-        if len(member) == 1:
-            return filler
-        query, position = expand_ranges(
-            torch.searchsorted(row, member), torch.searchsorted(row, member, right=True)
-        )
-        return query * self.entities + filler.index_select(0, position)
+        slots, make = self.index.slots, self._frequent_of_slots
+        query, filler = slots.remembered_of_each(name, relation, time, make)
+        return query * self.entities + filler
 
     def _frequent_of_slots(self, relation: Tensor, time: Tensor) -> tuple[Tensor, ...]:
         """Rows of distinct slots, and who filled each most often of late."""
@@ -325,25 +323,11 @@ class Reader:
         self, wanted: list[Tensor], entity: Tensor, answer: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """(N,) cells of all candidates, and whether something speaks for each."""
-        cell = torch.unique(torch.cat(wanted))
-        cell = cell[cell % self.entities != entity[cell // self.entities]]
+        cell = distinct(torch.cat(wanted))[0]
+        row = cell // self.entities
+        (cell,) = some_rows(cell - row * self.entities != entity.index_select(0, row), cell)
         if answer is None:
             return cell, torch.ones_like(cell, dtype=torch.bool)
         rows = torch.arange(len(answer), device=self.device)
-        every = torch.unique(torch.cat([cell, rows * self.entities + answer]))
+        every = distinct(torch.cat([cell, rows * self.entities + answer]))[0]
         return every, torch.isin(every, cell)
-
-    def _peers(
-        self,
-        past: EntityFacts,
-        query: tuple[Tensor, Tensor, Tensor],
-        cell: Tensor,
-        *,
-        partners: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """(N,) shares and timed shares of walks that begin with some facts of e."""
-        branches = self.settings.branches
-        own = latest_of_facts(past, len(query[0]), self.index, branches)
-        wanted, place = torch.unique(cell, return_inverse=True)
-        walks = peer_walks(self.index, own, query, wanted, branches, partners=partners)
-        return walks[0][place], walks[1][place]

@@ -20,7 +20,7 @@ from metatkgr.data.problem import Problem
 from metatkgr.data.tasks import Queries, Tasks
 from metatkgr.data.visibility import Supports, VisibleFacts
 from metatkgr.errors import DataError
-from metatkgr.graph.index import TemporalIndex
+from metatkgr.graph.nearby import NearbyIndex
 from metatkgr.graph.ragged import expand_ranges, found, pack
 from metatkgr.models.base import WHOLE, Loss, Part, ShareOut
 from metatkgr.models.evidence.pretrained import NONE
@@ -109,7 +109,7 @@ def _all_supports(problem: Problem) -> list[tuple[VisibleFacts, Supports]]:
     """
     return [
         (problem.few_shot, problem.train.supports),
-        (problem.known, problem.validation.supports),
+        (problem.known, problem.validation_supports),
         (problem.known, problem.newest),
     ]
 
@@ -122,12 +122,12 @@ def _of_queries(
     kinds = [np.flatnonzero(novel)]
     if not settings.repeats_first:
         kinds.append(np.flatnonzero(~novel))
-    queries = tasks.questions[tasks.answers.question]
-    entities, answer = len(tasks.facts.entities), tasks.answers.answer
-    link = (queries.relation * entities + queries.entity) * entities + answer
-    few = [_few_of_each(generator.permutation(kind), link) for kind in kinds]
-    picked = np.sort(np.concatenate([rows[: size // len(kinds)] for rows in few]))
-    return ExampleSet(tasks.visible, tasks.supports, queries[picked], answer[picked], 1.0)
+    drawn = [generator.permutation(kind) for kind in kinds]
+    few = [_few_of_each(rows, tasks, size // len(kinds)) for rows in drawn]
+    picked = np.sort(np.concatenate(few))
+    queries = tasks.questions[tasks.answers.question[picked]]
+    supports = _own(tasks.supports, queries)
+    return ExampleSet(tasks.visible, supports, queries, tasks.answers.answer[picked], 1.0)
 
 
 def _as_they_come(tasks: Tasks, size: int, generator: np.random.Generator) -> ExampleSet:
@@ -137,13 +137,26 @@ def _as_they_come(tasks: Tasks, size: int, generator: np.random.Generator) -> Ex
     return ExampleSet(tasks.visible, tasks.supports, queries, tasks.answers.answer[picked], 1.0)
 
 
-def _few_of_each(rows: IntArray, link: IntArray) -> IntArray:
-    """The rows without the fourth and later ones of a link: years of one job teach one thing."""
-    order = np.argsort(link[rows], kind="stable")
-    ordered = link[rows][order]
-    kept = np.zeros(len(rows), bool)
-    kept[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered) < _OF_ONE_LINK
-    return rows[kept]
+def _few_of_each(rows: IntArray, tasks: Tasks, most: int) -> IntArray:
+    """The first rows without the fourth and later ones of a link: years of one job teach one thing.
+
+    Args:
+        rows: of the answers of tasks, in the order in which they were drawn.
+        tasks: whose they are.
+        most: so many of them.
+    """
+    entities, looked_at, kept = len(tasks.facts.entities), 0, rows[:0]
+    while len(kept) < most and looked_at < len(rows):
+        # Whether a row is kept depends on those before it alone.
+        looked_at = max(2 * looked_at, 2 * most)
+        some = rows[:looked_at]
+        queries, answer = tasks.questions[tasks.answers.question[some]], tasks.answers.answer[some]
+        link = (queries.relation * entities + queries.entity) * entities + answer
+        order = np.argsort(link, kind="stable")
+        ordered, few = link[order], np.zeros(len(some), bool)
+        few[order] = np.arange(len(some)) - np.searchsorted(ordered, ordered) < _OF_ONE_LINK
+        kept = some[few]
+    return kept[:most]
 
 
 def _of_supports(
@@ -166,10 +179,15 @@ def _of_supports(
         else:
             rows = np.arange(len(rows))
         rows = np.sort(generator.permutation(rows)[: settings.support_queries])
-        sets.append(
-            ExampleSet(visible, before, queries[rows], answer[rows], settings.support_share)
-        )
+        queries, answer = queries[rows], answer[rows]
+        own = _own(before, queries)
+        sets.append(ExampleSet(visible, own, queries, answer, settings.support_share))
     return sets
+
+
+def _own(supports: Supports, queries: Queries) -> Supports:
+    """The supports of query entities: nobody else's are read, and there are many."""
+    return supports[np.isin(supports.entity, queries.entity)]
 
 
 def answer_loss(ranker: Ranker, examples: Examples) -> Tensor:
@@ -249,6 +267,7 @@ class RankerPhase:
         timed = self.problem.filter == "time"
         read = ExampleReader(sets, known, self.settings, self.device, vectors, timed)
         parts = [part.to(self.device) for part in self.share_out(read, read.pieces())]
+        del read, sets  # and what was read of the graph: weights are learned without it
         if not parts:
             raise DataError("there is no query to learn from: no entity has more facts than one")
         found = Examples.cat(parts)
@@ -322,7 +341,7 @@ class ExampleReader:
             examples = self.sets[number]
             if self._reader and self.sets[self._reader[0]].visible is not examples.visible:
                 self._reader = None  # of a large graph two indices at once are too many
-            index = TemporalIndex.of(examples.visible, device=self.device)
+            index = NearbyIndex.or_whole(examples.visible, device=self.device)
             self._reader = number, Reader(index, examples.supports, self.settings)
         return self._reader[1]
 

@@ -22,12 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from metatkgr.data.tasks import Queries
 from metatkgr.data.visibility import Supports
 from metatkgr.graph.history import History
 from metatkgr.graph.index import TemporalIndex
@@ -156,9 +154,7 @@ class Around:
     def own(self, entity: Tensor, time: int) -> Links:
         """The links of (n,) query entities, their own supports at any time among them."""
         public = self._public(entity, time, self.budget)
-        when = np.full(len(entity), time)
-        asked = Queries(entity.cpu().numpy(), np.zeros_like(when), when)
-        own = self.history.own_later(asked)
+        own = self.history.own_later(entity, torch.full_like(entity, time))
         row = torch.cat([public.row, own.row])
         order = torch.argsort(row, stable=True)
         return Links(
