@@ -32,7 +32,7 @@ def test_given_that_a_fact_happens_probabilities_are_right(
     of_default = {name: found[DEFAULT] for name, found in some.items() if DEFAULT in found}
     for results in (some, of_default):
         errors = [found["ece_ranks"] for found in results.values()]
-        assert len(errors) >= 3
+        assert len(errors) >= (5 if names is GRAPHS else 3)
         assert sum(errors) / len(errors) <= 0.03
         assert max(errors) <= 0.06
         for name, found in results.items():
