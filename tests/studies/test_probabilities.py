@@ -46,14 +46,19 @@ def test_what_is_shown_is_in_no_worse_an_order(recorded: dict[str, dict]) -> Non
     for name, found in recorded.items():
         for ranked in (found["mrr"], found.get(DEFAULT, found)["mrr"]):
             for own, shown, error in ranked.values():
-                assert shown > own - (0.0001 if name in GRAPHS else 2 * error), name
+                most = 0.0001 if name in GRAPHS else 0.0015
+                assert shown >= own - min(most, 2 * error), name
+
+
+MISSED = {("office", "30"), ("gridiron", "1"), ("browsers", "1"), ("browsers", "7")}
+"""Cells of the graphs that were looked at last in which the bound is not kept."""
 
 
 def test_within_a_time_they_are_right_too(recorded: dict[str, dict]) -> None:
     for name, found in recorded.items():
         for steps, within in found["within"].items():
             ours = within["hazard"]
-            assert name in FRESH or ours["ece"] <= 0.05, (name, steps)
+            assert (ours["ece"] <= 0.05) == ((name, steps) not in MISSED), (name, steps)
             for baseline in BASELINES:
                 assert ours["log_likelihood"] > within[baseline]["log_likelihood"]
 
